@@ -1,0 +1,149 @@
+//! Public names of runs and task executions: 128 bits that sort by the time they were made.
+
+use crate::Timestamp;
+use std::fmt;
+use std::str::FromStr;
+
+/// Digits without the letters that are mistaken for others (i, l, o) and without u.
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// 130 bits in digits of 5 bits; the first digit carries only 3.
+const LENGTH: usize = 26;
+
+/// Why a text is no id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidId {
+    text: String,
+    wrong: Wrong,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wrong {
+    Length(usize),
+    Digit(char),
+    Large,
+}
+
+impl fmt::Display for InvalidId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" is not an id: ", self.text)?;
+        match self.wrong {
+            Wrong::Length(n) => write!(f, "it has {n} characters, an id has {LENGTH}"),
+            Wrong::Digit(c) => write!(f, "'{c}' is none of the digits 0-9 a-z without i, l, o, u"),
+            Wrong::Large => write!(f, "its first digit is above 7"),
+        }
+    }
+}
+
+impl std::error::Error for InvalidId {}
+
+fn write(id: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let digit = |n: usize| char::from(DIGITS[(id >> (5 * (LENGTH - 1 - n)) & 31) as usize]);
+    f.pad(&(0..LENGTH).map(digit).collect::<String>())
+}
+
+fn parse(text: &str) -> Result<u128, InvalidId> {
+    let wrong = |wrong| InvalidId { text: text.chars().take(64).collect(), wrong };
+    let length = text.chars().count();
+    if length != LENGTH {
+        return Err(wrong(Wrong::Length(length)));
+    }
+    text.chars().try_fold(0u128, |id, c| {
+        let digit = DIGITS.iter().position(|&d| char::from(d) == c.to_ascii_lowercase());
+        let digit = digit.ok_or_else(|| wrong(Wrong::Digit(c)))?;
+        let shifted = id.checked_mul(32).ok_or_else(|| wrong(Wrong::Large))?;
+        Ok(shifted | digit as u128)
+    })
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        ///
+        /// 48 bits of milliseconds, then 80 random bits; as text 26 digits and letters that sort
+        /// like the ids themselves.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u128);
+
+        impl $name {
+            /// An id made at `now`; only the low 80 bits of `random` are used.
+            pub fn new(now: Timestamp, random: u128) -> Self {
+                let millis = u128::from((now.as_micros().max(0) / 1_000) as u64 & 0xffff_ffff_ffff);
+                $name(millis << 80 | (random & ((1 << 80) - 1)))
+            }
+
+            /// From the number it is.
+            pub const fn from_u128(id: u128) -> Self {
+                $name(id)
+            }
+
+            /// As the number it is.
+            pub const fn as_u128(self) -> u128 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write(self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write(self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                parse(text).map($name)
+            }
+        }
+    };
+}
+
+id!(
+    /// The public name of a run.
+    RunId
+);
+id!(
+    /// The public name of one execution of a task. It is the same on every entry and every
+    /// attempt, and so serves as idempotency key towards the outside.
+    TaskExecutionId
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_back_from_its_text() {
+        for id in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
+            let id = RunId::from_u128(id);
+            assert_eq!(id.to_string().len(), 26);
+            assert_eq!(id.to_string().parse(), Ok(id));
+            assert_eq!(id.to_string().to_uppercase().parse(), Ok(id));
+        }
+    }
+
+    #[test]
+    fn ids_sort_by_time_as_numbers_and_as_text() {
+        let at = |millis: i64, random| {
+            TaskExecutionId::new(Timestamp::from_micros(millis * 1000), random)
+        };
+        let (early, late) = (at(1_000, u128::MAX), at(1_001, 0));
+        assert!(early < late);
+        assert!(early.to_string() < late.to_string());
+    }
+
+    #[test]
+    fn a_wrong_id_is_refused_with_what_is_wrong() {
+        let error = |text: &str| text.parse::<RunId>().unwrap_err().to_string();
+        assert_eq!(error("abc"), "\"abc\" is not an id: it has 3 characters, an id has 26");
+        assert!(error("0123456789012345678901234u").contains("'u' is none of"));
+        assert!(error("80000000000000000000000000").contains("first digit is above 7"));
+    }
+}

@@ -1,0 +1,19 @@
+//! The pure part of tidegate.
+//!
+//! Everything here is a value or a function of values: no runtime, no clock, no randomness, no
+//! input or output. Time, random bits and ids come in as arguments, so that each rule can be
+//! tested by itself and replayed exactly.
+//!
+//! - [`slot`]: the slot book, which decides who may compute next.
+//! - [`chain`]: linked queues in one block of memory, which the book and the timer wheel stand on.
+//! - [`duration`]: durations as people write them (`"5m"`, `"1h30m"`, `"90"`).
+//! - [`RunId`], [`TaskExecutionId`], [`Timestamp`].
+
+pub mod chain;
+pub mod duration;
+mod id;
+pub mod slot;
+mod timestamp;
+
+pub use id::{InvalidId, RunId, TaskExecutionId};
+pub use timestamp::Timestamp;

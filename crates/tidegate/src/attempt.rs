@@ -1,0 +1,256 @@
+//! One entry of a task: its slot, and the gate through which its body is polled.
+//!
+//! The slot belongs to the [`Attempt`], not to the body: a wait releases it, and whoever must go on
+//! stands in line for it again. An attempt's slot is held, released, or stood in line for; how many
+//! waits are open decides which of these it should be:
+//!
+//! - A wait that begins to wait releases the slot.
+//! - A wait that has ended stands in line, and does not return before the slot is held.
+//! - A wait that is dropped leaves the line, unless nobody else waits: then the body is going on,
+//!   and the [`Gate`] stands in line for it and does not poll it until the slot is held.
+//!
+//! No lock is held while a slot is given back or a line is left: both wake others.
+
+use crate::error::Closed;
+use crate::slot::{InLine, SlotToken};
+use crate::sync::{Mutex, Wakers, lock};
+use crate::tide::Tide;
+use pin_project_lite::pin_project;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
+use tidegate_core::TaskExecutionId;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// What an attempt tells those around it.
+pub(crate) trait Observer: Send + Sync {
+    /// The task says how far it is.
+    fn progress(&self, fraction: f64, message: &str);
+}
+
+/// One entry of a task.
+pub(crate) struct Attempt {
+    pub(crate) id: TaskExecutionId,
+    pub(crate) cancel: Option<CancellationToken>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    tide: Arc<Tide>,
+    slot: Mutex<Slot>,
+}
+
+struct Slot {
+    /// Gone once the attempt is over.
+    token: Option<SlotToken>,
+    line: Option<InLine>,
+    /// Waits that wait.
+    waiting: u32,
+    /// Waits that have ended and want the slot.
+    resuming: u32,
+    /// Who wants to know when the slot is held.
+    wakers: Wakers,
+    /// Time with the slot, up to when it was last taken.
+    active: Duration,
+    held_since: Instant,
+}
+
+impl Slot {
+    fn is_held(&self) -> bool {
+        self.token.as_ref().is_some_and(SlotToken::is_held)
+    }
+}
+
+impl Attempt {
+    pub(crate) fn new(token: SlotToken) -> Self {
+        Attempt {
+            id: TaskExecutionId::new(std::time::SystemTime::now().into(), fastrand::u128(..)),
+            cancel: None,
+            observer: None,
+            tide: token.pool().tide().clone(),
+            slot: Mutex::new(Slot {
+                token: Some(token),
+                line: None,
+                waiting: 0,
+                resuming: 0,
+                wakers: Wakers::default(),
+                active: Duration::ZERO,
+                held_since: Instant::now(),
+            }),
+        }
+    }
+
+    /// What its waits share with the others on the pool.
+    pub(crate) fn tide(&self) -> &Arc<Tide> {
+        &self.tide
+    }
+
+    pub(crate) fn is_slot_held(&self) -> bool {
+        lock(&self.slot).is_held()
+    }
+
+    /// Time spent with the slot so far, and whether it is held now.
+    pub(crate) fn active(&self) -> (Duration, bool) {
+        let slot = lock(&self.slot);
+        match slot.is_held() {
+            true => (slot.active + slot.held_since.elapsed(), true),
+            false => (slot.active, false),
+        }
+    }
+
+    /// Whether some wait is open, so that the body may be polled without the slot.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let slot = lock(&self.slot);
+        slot.waiting + slot.resuming > 0
+    }
+
+    /// A wait begins to wait: the slot is released.
+    pub(crate) fn begin_wait(&self) {
+        let mut slot = lock(&self.slot);
+        slot.waiting += 1;
+        if !slot.is_held() {
+            return;
+        }
+        let active = slot.held_since.elapsed();
+        slot.active += active;
+        let held = slot.token.as_mut().and_then(SlotToken::split_off);
+        drop(slot);
+        drop(held);
+    }
+
+    /// A wait has ended (`waited`: after it had released the slot) and wants the slot from here on.
+    pub(crate) fn end_wait(&self, waited: bool) {
+        let mut slot = lock(&self.slot);
+        slot.waiting -= u32::from(waited);
+        slot.resuming += 1;
+    }
+
+    /// Waits until the slot is held, for a wait that has ended.
+    pub(crate) fn poll_resume(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        let held = ready!(self.poll_slot(cx));
+        lock(&self.slot).resuming -= 1;
+        Poll::Ready(held)
+    }
+
+    /// A wait is dropped while it waits, or (`ended`) after that, before it had the slot.
+    pub(crate) fn drop_wait(&self, ended: bool) {
+        let mut slot = lock(&self.slot);
+        match ended {
+            false => slot.waiting -= 1,
+            true => slot.resuming -= 1,
+        }
+        // The others still wait, so nobody wants the slot. With no wait left the body is going on
+        // and the place in line is the gate's.
+        let left = if slot.resuming == 0 && slot.waiting > 0 { slot.line.take() } else { None };
+        drop(slot);
+        drop(left);
+    }
+
+    /// Whether the body may be polled: the slot is held, or it waits; otherwise in line for the
+    /// slot.
+    fn poll_enter(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        match self.is_waiting() {
+            true => Poll::Ready(Ok(())),
+            false => self.poll_slot(cx),
+        }
+    }
+
+    fn poll_slot(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        let mut slot = lock(&self.slot);
+        if slot.is_held() {
+            return Poll::Ready(Ok(()));
+        }
+        let Slot { token, line, wakers, held_since, .. } = &mut *slot;
+        let Some(token) = token else { return Poll::Ready(Err(Closed)) };
+        // The line wakes the attempt, and the attempt everybody who asked: the gate and each wait
+        // may have been polled with wakers of their own.
+        let place = line.get_or_insert_with(|| token.line());
+        let waker = Waker::from(self.clone());
+        let Poll::Ready(granted) = place.poll(&mut Context::from_waker(&waker)) else {
+            wakers.register(cx.waker());
+            return Poll::Pending;
+        };
+        *line = None;
+        if granted.is_ok() {
+            token.regain();
+            *held_since = Instant::now();
+        }
+        let others = wakers.take();
+        drop(slot);
+        others.wake();
+        Poll::Ready(granted)
+    }
+
+    /// The attempt is over: its slot is given back and its place in line left, whoever still has
+    /// the handle.
+    pub(crate) fn end(&self) -> Option<SlotToken> {
+        let mut slot = lock(&self.slot);
+        let (token, line) = (slot.token.take(), slot.line.take());
+        drop(slot);
+        drop(line);
+        token
+    }
+}
+
+impl Wake for Attempt {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let wakers = lock(&self.slot).wakers.take();
+        wakers.wake();
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.is_slot_held();
+        f.debug_struct("Attempt").field("id", &self.id).field("is_slot_held", &held).finish()
+    }
+}
+
+pin_project! {
+    /// Polls a body only while its attempt holds the slot or waits. The attempt is over when the
+    /// gate is dropped, after the body.
+    pub(crate) struct Gate<F> {
+        #[pin]
+        body: F,
+        attempt: EndOnDrop,
+    }
+}
+
+struct EndOnDrop(Arc<Attempt>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        drop(self.0.end());
+    }
+}
+
+impl<F: Future> Gate<F> {
+    pub(crate) fn new(attempt: Arc<Attempt>, body: F) -> Self {
+        Gate { body, attempt: EndOnDrop(attempt) }
+    }
+}
+
+impl<F: Future> Future for Gate<F> {
+    type Output = Result<F::Output, Closed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let attempt = &this.attempt.0;
+        if let Err(closed) = ready!(attempt.poll_enter(cx)) {
+            return Poll::Ready(Err(closed));
+        }
+        if let Poll::Ready(output) = this.body.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        // If the body has dropped its wait, this stands in line at once. Being granted the slot at
+        // once needs no further poll: the body is pending on something of its own.
+        match attempt.poll_enter(cx) {
+            Poll::Ready(Err(closed)) => Poll::Ready(Err(closed)),
+            _ => Poll::Pending,
+        }
+    }
+}

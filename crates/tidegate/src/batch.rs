@@ -1,0 +1,3 @@
+#[derive(Debug)]
+/// x
+pub enum BatchError {}

@@ -1,0 +1,279 @@
+//! Conditions that own their data, checked by the pool's shared poller without waking the task.
+//!
+//! The built-in ones ([`file`], [`tcp`], [`command`], with the feature `http` also `http`) are
+//! merged when equal: a thousand tasks that wait for one file make one check per interval. Their
+//! intervals are spread by a tenth, so that they do not all fall together. [`check`] and [`poll`]
+//! wrap a closure of yours; use them where the closure owns what it looks at and very many tasks
+//! wait.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use tidegate::{SlotPool, TaskHandle, condition};
+//!
+//! let pool = SlotPool::new(1)?;
+//! let handle = TaskHandle::new(pool.acquire().await?);
+//! handle.defer_until(condition::file("Cargo.toml"), Duration::from_secs(5)).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::task_error::TaskError;
+use crate::tide::Check;
+use pin_project_lite::pin_project;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
+
+/// How long one check of a remote condition may take before it counts as "not yet".
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// By how much the intervals of built-in conditions are spread, unless the wait says otherwise.
+const SPREAD: f64 = 0.1;
+
+/// Something that becomes true by itself and owns what it looks at.
+pub struct Condition {
+    /// Conditions of the same name are the same condition.
+    pub(crate) merge: Option<Arc<str>>,
+    pub(crate) jitter: f64,
+    pub(crate) check: Pin<Box<dyn Check>>,
+}
+
+impl Condition {
+    fn new<C, F, V>(look: C) -> Self
+    where
+        C: FnMut() -> F + Send + 'static,
+        F: Future<Output = V> + Send + 'static,
+        V: Verdict + 'static,
+    {
+        Condition { merge: None, jitter: 0.0, check: Box::pin(Polled::new(look)) }
+    }
+
+    fn built_in<C, F>(name: String, look: C) -> Self
+    where
+        C: FnMut() -> F + Send + 'static,
+        F: Future<Output = Result<bool, TaskError>> + Send + 'static,
+    {
+        Condition { merge: Some(name.into()), jitter: SPREAD, ..Condition::new(look) }
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condition").field("merge", &self.merge).finish_non_exhaustive()
+    }
+}
+
+/// A closure that looks at once. It runs on the poller's thread, so it must not block.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+/// # let handle = tidegate::TaskHandle::new(tidegate::SlotPool::new(1)?.acquire().await?);
+/// let ready = Arc::new(AtomicBool::new(true));
+/// let condition = tidegate::condition::check(move || ready.load(Ordering::Relaxed));
+/// handle.defer_until(condition, std::time::Duration::from_secs(1)).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn check<V: Verdict + 'static>(mut look: impl FnMut() -> V + Send + 'static) -> Condition {
+    Condition::new(move || std::future::ready(look()))
+}
+
+/// An asynchronous closure that owns what it looks at. A check that takes long delays no other.
+pub fn poll<C, F, V>(look: C) -> Condition
+where
+    C: FnMut() -> F + Send + 'static,
+    F: Future<Output = V> + Send + 'static,
+    V: Verdict + 'static,
+{
+    Condition::new(look)
+}
+
+/// True when there is something at this path. See [`file_unchanged`] for files that are still being
+/// written.
+///
+/// # Errors
+/// The wait ends with an error if the path cannot be looked at, for example for lack of permission.
+pub fn file(path: impl AsRef<Path>) -> Condition {
+    let path = path.as_ref().to_owned();
+    Condition::built_in(format!("file {path:?}"), move || {
+        let path = path.clone();
+        async move { Ok(look_at(&path).await?.is_some()) }
+    })
+}
+
+/// True when there is something at this path that has kept its size and time of change for at
+/// least `quiet`, as seen by the checks.
+///
+/// # Errors
+/// As [`file`].
+pub fn file_unchanged(path: impl AsRef<Path>, quiet: Duration) -> Condition {
+    let path = path.as_ref().to_owned();
+    let seen: Option<(Seen, Instant)> = None;
+    let seen = Arc::new(std::sync::Mutex::new(seen));
+    Condition::built_in(format!("file {path:?} unchanged for {quiet:?}"), move || {
+        let (path, seen) = (path.clone(), seen.clone());
+        async move {
+            let (found, now) = (look_at(&path).await?, Instant::now());
+            let mut seen = seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *seen = match (found, *seen) {
+                (Some(found), Some((same, since))) if found == same => Some((same, since)),
+                (Some(found), _) => Some((found, now)),
+                (None, _) => None,
+            };
+            Ok(seen.is_some_and(|(_, since)| now.duration_since(since) >= quiet))
+        }
+    })
+}
+
+/// What a file looks like from outside.
+type Seen = (u64, Option<SystemTime>);
+
+async fn look_at(path: &PathBuf) -> Result<Option<Seen>, TaskError> {
+    match tokio::fs::metadata(path).await {
+        Ok(found) => Ok(Some((found.len(), found.modified().ok()))),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(format!("cannot look at {}: {error}", path.display()).into()),
+    }
+}
+
+/// True when a TCP connection to this address (`"host:port"`) can be made.
+///
+/// # Errors
+/// The wait ends with an error if the address is not of that form. A name that is not known (yet)
+/// counts as "not yet".
+pub fn tcp(address: impl Into<String>) -> Condition {
+    let address = address.into();
+    Condition::built_in(format!("tcp {address:?}"), move || {
+        let address = address.clone();
+        async move {
+            let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            if port.is_none() {
+                let wrong = format!("\"{address}\" is not of the form host:port");
+                return Err(TaskError::permanent(wrong));
+            }
+            let connect = tokio::net::TcpStream::connect(&address);
+            Ok(matches!(tokio::time::timeout(CHECK_TIMEOUT, connect).await, Ok(Ok(_))))
+        }
+    })
+}
+
+/// True when this program ends with exit code 0. It is run with no input and its output is thrown
+/// away; if it runs longer than 10 s it is killed and counts as "not yet".
+///
+/// # Errors
+/// The wait ends with an error if the program cannot be started.
+pub fn command<I>(program: impl Into<OsString>, arguments: I) -> Condition
+where
+    I: IntoIterator,
+    I::Item: Into<OsString>,
+{
+    let program = program.into();
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    Condition::built_in(format!("command {program:?} {arguments:?}"), move || {
+        let mut command = tokio::process::Command::new(&program);
+        command.args(&arguments).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let program = program.clone();
+        async move {
+            let mut child = command.spawn().map_err(|error| {
+                TaskError::permanent(format!("cannot run {}: {error}", program.display()))
+            })?;
+            match tokio::time::timeout(CHECK_TIMEOUT, child.wait()).await {
+                Ok(status) => Ok(status?.success()),
+                Err(_) => Ok(false),
+            }
+        }
+    })
+}
+
+/// True when a GET of this address is answered with a status of success (2xx). Redirects are
+/// followed.
+///
+/// # Errors
+/// The wait ends with an error if the address is not a URL. No answer counts as "not yet".
+#[cfg(feature = "http")]
+pub fn http(url: impl Into<String>) -> Condition {
+    let url = url.into();
+    let client = reqwest::Client::builder().timeout(CHECK_TIMEOUT).build();
+    let client = client.map_err(|error| format!("cannot make an HTTP client: {error}"));
+    Condition::built_in(format!("http {url:?}"), move || {
+        let (url, client) = (url.clone(), client.clone());
+        async move {
+            let parsed = reqwest::Url::parse(&url).map_err(|error| {
+                TaskError::permanent(format!("\"{url}\" is not a URL: {error}"))
+            })?;
+            let answer = client?.get(parsed).send().await;
+            match answer {
+                Ok(answer) => Ok(answer.status().is_success()),
+                Err(error) if error.is_builder() => {
+                    Err(TaskError::permanent(format!("\"{url}\" cannot be asked: {error}")))
+                }
+                Err(_) => Ok(false),
+            }
+        }
+    })
+}
+
+/// What a closure may answer: yes or no, or an error that ends the wait.
+pub trait Verdict: Send {
+    /// The answer, with the error as the task's.
+    fn verdict(self) -> Result<bool, TaskError>;
+}
+
+impl Verdict for bool {
+    fn verdict(self) -> Result<bool, TaskError> {
+        Ok(self)
+    }
+}
+
+impl<E: Into<TaskError> + Send> Verdict for Result<bool, E> {
+    fn verdict(self) -> Result<bool, TaskError> {
+        self.map_err(Into::into)
+    }
+}
+
+pin_project! {
+    /// A closure as a check: calls it when no check is under way, then polls what it returned.
+    pub(crate) struct Polled<C, F> {
+        look: C,
+        #[pin]
+        under_way: Option<F>,
+    }
+}
+
+impl<C, F> Polled<C, F> {
+    pub(crate) fn new(look: C) -> Self {
+        Polled { look, under_way: None }
+    }
+}
+
+impl<C, F, V> Check for Polled<C, F>
+where
+    C: FnMut() -> F + Send,
+    F: Future<Output = V> + Send,
+    V: Verdict,
+{
+    fn poll_check(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<bool, TaskError>> {
+        let mut this = self.project();
+        if this.under_way.is_none() {
+            this.under_way.set(Some((this.look)()));
+        }
+        let under_way = this.under_way.as_mut().as_pin_mut().expect("it was just begun");
+        let answer = ready!(under_way.poll(cx));
+        this.under_way.set(None);
+        Poll::Ready(answer.verdict())
+    }
+}

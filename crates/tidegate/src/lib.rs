@@ -1,0 +1,19 @@
+//! Slots, waits and batches.
+
+mod attempt;
+mod batch;
+pub mod condition;
+pub mod error;
+mod handle;
+pub mod slot;
+mod sync;
+mod task_error;
+mod tide;
+mod wait;
+
+pub use condition::Condition;
+pub use handle::TaskHandle;
+pub use slot::{SlotPool, SlotToken};
+pub use task_error::TaskError;
+pub use tidegate_core::{RunId, TaskExecutionId, Timestamp};
+pub use wait::{Wait, WaitError};

@@ -1,0 +1,162 @@
+//! The error a task ends with.
+
+use crate::wait::WaitError;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why a task failed; or its wish to be run again later.
+///
+/// Opaque, and made by `?` from any error, from `&str` and from `String`:
+///
+/// ```
+/// use tidegate::TaskError;
+///
+/// fn read() -> Result<String, TaskError> {
+///     let text = std::fs::read_to_string("/proc/self/comm")?;
+///     if text.is_empty() {
+///         Err("the file is empty")?;
+///     }
+///     Ok(text)
+/// }
+/// # read().map_err(|e| e.to_string()).unwrap();
+/// ```
+///
+/// Like other catch-all errors it does not implement [`std::error::Error`] itself; [`source`]
+/// (Self::source) gives what it was made from.
+#[derive(Clone)]
+pub struct TaskError {
+    class: Class,
+    source: Arc<dyn Error + Send + Sync>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Ordinary,
+    Permanent,
+    Snooze(Duration),
+}
+
+impl TaskError {
+    /// An error that another attempt would not mend: the task is not retried.
+    pub fn permanent(error: impl Into<TaskError>) -> Self {
+        TaskError { class: Class::Permanent, ..error.into() }
+    }
+
+    /// Not a failure: the task wants to be run again after `delay`. Uses no attempt.
+    pub fn snooze(delay: Duration) -> Self {
+        TaskError { class: Class::Snooze(delay), ..format!("snoozed for {delay:?}").into() }
+    }
+
+    /// Whether another attempt would not mend it.
+    pub fn is_permanent(&self) -> bool {
+        self.class == Class::Permanent
+    }
+
+    /// The delay, if this is a [`snooze`](Self::snooze).
+    pub fn snoozed(&self) -> Option<Duration> {
+        match self.class {
+            Class::Snooze(delay) => Some(delay),
+            _ => None,
+        }
+    }
+
+    /// The wait that ended the task, if one did, also where another error was made from it.
+    pub fn wait_error(&self) -> Option<&WaitError> {
+        let first: &(dyn Error + 'static) = &*self.source;
+        std::iter::successors(Some(first), |&error| error.source())
+            .find_map(|error| error.downcast_ref())
+    }
+
+    /// What it was made from.
+    pub fn source(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.source
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for TaskError {
+    fn from(error: E) -> Self {
+        match error.into().downcast::<WaitError>() {
+            Ok(wait) => (*wait).into_task_error(),
+            Err(other) => TaskError { class: Class::Ordinary, source: Arc::from(other) },
+        }
+    }
+}
+
+impl WaitError {
+    /// A condition's own error stays what it was; a wait that makes no sense is not made better by
+    /// another attempt.
+    fn into_task_error(self) -> TaskError {
+        let class = match self {
+            WaitError::Failed(error) => return error,
+            WaitError::Invalid(_) => Class::Permanent,
+            _ => Class::Ordinary,
+        };
+        TaskError { class, source: Arc::new(self) }
+    }
+}
+
+/// The message, with the messages of its causes behind colons.
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)?;
+        let causes = std::iter::successors(self.source.source(), |&error| error.source());
+        // Some errors repeat their cause in their own message.
+        let mut said = self.source.to_string();
+        for cause in causes.map(ToString::to_string) {
+            if !said.ends_with(&cause) {
+                write!(f, ": {cause}")?;
+            }
+            said = cause;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskError")
+            .field("class", &self.class)
+            .field("source", &self.source)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_of_an_error_survives_the_question_mark() {
+        fn inner(error: TaskError) -> Result<(), TaskError> {
+            Err(error)
+        }
+        fn outer(error: TaskError) -> Result<(), TaskError> {
+            inner(error)?;
+            Ok(())
+        }
+        assert!(outer(TaskError::permanent("no such customer")).unwrap_err().is_permanent());
+        let snoozed = outer(TaskError::snooze(Duration::from_secs(9))).unwrap_err();
+        assert_eq!(snoozed.snoozed(), Some(Duration::from_secs(9)));
+        assert!(!outer("plain".into()).unwrap_err().is_permanent());
+    }
+
+    #[test]
+    fn causes_are_named_once() {
+        #[derive(Debug)]
+        struct Outer(std::io::Error);
+        impl fmt::Display for Outer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("cannot read the list")
+            }
+        }
+        impl Error for Outer {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let error = TaskError::from(Outer(std::io::Error::other("disk on fire")));
+        assert_eq!(error.to_string(), "cannot read the list: disk on fire");
+    }
+}

@@ -1,0 +1,453 @@
+//! The shared poller: checks of conditions that own their data.
+//!
+//! A [`Probe`] is one condition at one pace, with everybody who waits for it. The driver makes its
+//! check; a check that is not done at once goes on in a task of its own, so that a slow one delays
+//! nobody. All wait for the same answer, and each gets one from a check that began after it came.
+
+use super::Tide;
+use super::wheel::Rouse;
+use crate::condition::Condition;
+use crate::error::Panic;
+use crate::slot::SlotToken;
+use crate::sync::{Wakers, lock};
+use crate::task_error::TaskError;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tidegate_core::chain::{Chain, Key, Nodes};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// A condition that can be looked at again and again. A poll begins a check if none is under way.
+pub(crate) trait Check: Send {
+    fn poll_check(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<bool, TaskError>>;
+}
+
+/// A tick later than this has been missed: the next is counted from now, so that a stall is not
+/// followed by a burst. Less is the ordinary lateness of timers and is made up for.
+const LATE: Duration = Duration::from_millis(5);
+
+/// How often a condition is looked at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Pace {
+    pub(crate) every: Duration,
+    /// Each interval is this many times the one before.
+    pub(crate) factor: f64,
+    pub(crate) longest: Duration,
+    /// Each interval is longer or shorter by up to this part.
+    pub(crate) jitter: f64,
+}
+
+impl Pace {
+    /// When to look next after a look that was due at `due` and is over `now`; `interval` is the
+    /// present one and moves on.
+    pub(crate) fn next(&self, due: Instant, now: Instant, interval: &mut Duration) -> Instant {
+        let from = if now.saturating_duration_since(due) > LATE { now } else { due };
+        let spread = 1.0 + self.jitter * (2.0 * fastrand::f64() - 1.0);
+        let next = from + if self.jitter > 0.0 { interval.mul_f64(spread) } else { *interval };
+        if self.factor > 1.0 {
+            let longer = Duration::try_from_secs_f64(interval.as_secs_f64() * self.factor);
+            *interval = longer.unwrap_or(Duration::MAX).min(self.longest.max(self.every));
+        }
+        next
+    }
+
+    fn bits(&self) -> [u128; 4] {
+        let Pace { every, factor, longest, jitter } = self;
+        let float = |f: &f64| u128::from(f.to_bits());
+        [every.as_nanos(), float(factor), longest.as_nanos(), float(jitter)]
+    }
+}
+
+type MergeKey = (Arc<str>, [u128; 4]);
+
+#[derive(Default)]
+pub(super) struct Probes {
+    probes: Nodes<Probe>,
+    subscribers: Nodes<Subscriber>,
+    merged: HashMap<MergeKey, Key>,
+    /// Probes whose check is due, waiting for leave to be made.
+    due: Chain,
+}
+
+struct Probe {
+    merge: Option<MergeKey>,
+    pace: Pace,
+    interval: Duration,
+    /// When the present or next check is due.
+    due: Instant,
+    subscribers: Chain,
+    /// How many subscribers no check has answered yet.
+    fresh: usize,
+    /// Counts the checks begun.
+    round: u64,
+    state: State,
+}
+
+enum State {
+    Resting {
+        check: Pin<Box<dyn Check>>,
+        timer: Option<Key>,
+    },
+    Due {
+        check: Pin<Box<dyn Check>>,
+    },
+    /// `stop` ends a check that nobody waits for any more.
+    UnderWay {
+        stop: Option<CancellationToken>,
+    },
+}
+
+struct Subscriber {
+    probe: Key,
+    /// The round under way, or the last, when it came: a later one answers it.
+    came: u64,
+    state: SubscriberState,
+}
+
+use SubscriberState::{Done, Fresh, Waiting};
+
+enum SubscriberState {
+    /// No check that began after it came has ended.
+    Fresh(Waker),
+    Waiting(Waker),
+    Done(Outcome),
+}
+
+type Outcome = Result<Result<(), TaskError>, Panic>;
+
+/// What a subscriber knows.
+pub(crate) enum Subscribed {
+    /// No check that began after it came has ended.
+    Checking,
+    /// Checked at least once; not true yet.
+    Waiting,
+    /// True, or ended by an error.
+    Done(Result<(), TaskError>),
+}
+
+impl Probes {
+    pub(super) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// The time of a probe at rest has come.
+    pub(super) fn make_due(&mut self, key: Key) -> Option<Key> {
+        let probe = self.probes.get_mut(key);
+        let state = std::mem::replace(&mut probe.state, State::UnderWay { stop: None });
+        let State::Resting { check, timer } = state else {
+            unreachable!("only a probe at rest becomes due")
+        };
+        probe.state = State::Due { check };
+        self.probes.push_back(&mut self.due, key);
+        timer
+    }
+
+    /// The wakers of all who wait, for when the driver is gone.
+    pub(super) fn wakers(&self) -> Wakers {
+        let mut wakers = Wakers::default();
+        for subscriber in self.subscribers.values() {
+            if let Fresh(waker) | Waiting(waker) = &subscriber.state {
+                wakers.push(waker.clone());
+            }
+        }
+        wakers
+    }
+
+    fn forget(&mut self, key: Key) -> Probe {
+        let probe = self.probes.remove(key);
+        if let Some(merge) = &probe.merge {
+            self.merged.remove(merge);
+        }
+        probe
+    }
+}
+
+/// Makes the check that has been due the longest.
+pub(super) fn check_next(tide: &Arc<Tide>, permit: SlotToken) {
+    let mut probes = lock(&tide.probes);
+    let Probes { probes: nodes, due, .. } = &mut *probes;
+    let Some(key) = nodes.pop_front(due) else { return };
+    let probe = nodes.get_mut(key);
+    probe.round += 1;
+    let state = std::mem::replace(&mut probe.state, State::UnderWay { stop: None });
+    drop(probes);
+    let State::Due { check } = state else { unreachable!("only what is due is in the chain") };
+    let mut under_way = UnderWay { tide: tide.clone(), key, check: Some(check) };
+    // Most checks are done at once. The waker does not matter: the task that goes on with a check
+    // polls it again first of all.
+    if under_way.poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        let stop = CancellationToken::new();
+        let mut probes = lock(&tide.probes);
+        let probe = probes.probes.get_mut(key);
+        probe.state = State::UnderWay { stop: Some(stop.clone()) };
+        if probe.subscribers.is_empty() {
+            stop.cancel();
+        }
+        drop(probes);
+        tokio::spawn(under_way.go_on(stop, permit));
+    }
+}
+
+/// A check that is being made. If it is dropped before it is done, its runtime has gone away, and
+/// those who wait are told.
+struct UnderWay {
+    tide: Arc<Tide>,
+    key: Key,
+    check: Option<Pin<Box<dyn Check>>>,
+}
+
+impl UnderWay {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let check = self.check.as_mut().expect("a check is polled until it is done");
+        let outcome = match catch_unwind(AssertUnwindSafe(|| check.as_mut().poll_check(cx))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(answer)) => Ok(answer),
+            Err(payload) => Err(Panic::from_payload(payload)),
+        };
+        let check = self.check.take().expect("it was just polled");
+        finish(&self.tide, self.key, Some(check), outcome);
+        Poll::Ready(())
+    }
+
+    async fn go_on(mut self, stop: CancellationToken, _permit: SlotToken) {
+        let mut stopped = std::pin::pin!(stop.cancelled());
+        std::future::poll_fn(|cx| match stopped.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.poll(cx),
+        })
+        .await;
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(check) = self.check.take() {
+            drop(check);
+            let gone = TaskError::from("the runtime that checked the condition has shut down");
+            finish(&self.tide, self.key, None, Ok(Err(gone)));
+        }
+    }
+}
+
+/// A check is over: those who wait learn of it, and the next one is planned.
+fn finish(
+    tide: &Arc<Tide>,
+    key: Key,
+    check: Option<Pin<Box<dyn Check>>>,
+    outcome: Result<Result<bool, TaskError>, Panic>,
+) {
+    let now = Instant::now();
+    let mut wakers = Wakers::default();
+    let mut rouse = Rouse::No;
+    let mut probes = lock(&tide.probes);
+    let probe = probes.probes.get(key);
+    let unused = match (check, outcome) {
+        (Some(check), Ok(Ok(false))) if !probe.subscribers.is_empty() => {
+            probes.answer_fresh(key, &mut wakers);
+            rouse = probes.plan_next(tide, key, check, now);
+            None
+        }
+        (check, outcome) => {
+            let outcome = outcome.map(|answer| answer.map(|_| ()));
+            probes.answer_all(key, outcome, &mut wakers);
+            probes.forget(key);
+            check
+        }
+    };
+    drop(probes);
+    drop(unused);
+    wakers.wake();
+    tide.rouse(rouse);
+}
+
+impl Probes {
+    /// The check under way said no: those it answers wait from here on.
+    fn answer_fresh(&mut self, key: Key, wakers: &mut Wakers) {
+        let probe = self.probes.get_mut(key);
+        let mut next = if probe.fresh > 0 { probe.subscribers.first() } else { None };
+        while let Some(at) = next {
+            next = self.subscribers.next(at);
+            let subscriber = self.subscribers.get_mut(at);
+            if let Fresh(waker) = &subscriber.state
+                && subscriber.came < probe.round
+            {
+                wakers.push(waker.clone());
+                subscriber.state = Waiting(waker.clone());
+                probe.fresh -= 1;
+            }
+        }
+    }
+
+    /// The end of the wait for everybody.
+    fn answer_all(&mut self, key: Key, outcome: Outcome, wakers: &mut Wakers) {
+        let chain = &mut self.probes.get_mut(key).subscribers;
+        while let Some(at) = self.subscribers.pop_front(chain) {
+            let subscriber = self.subscribers.get_mut(at);
+            let state = std::mem::replace(&mut subscriber.state, Done(outcome.clone()));
+            if let Fresh(waker) | Waiting(waker) = state {
+                wakers.push(waker);
+            }
+        }
+    }
+
+    /// At once if somebody came during the last check, else after the interval.
+    fn plan_next(
+        &mut self,
+        tide: &Tide,
+        key: Key,
+        check: Pin<Box<dyn Check>>,
+        now: Instant,
+    ) -> Rouse {
+        let probe = self.probes.get_mut(key);
+        let mut wheel = lock(&tide.wheel);
+        if probe.fresh > 0 {
+            probe.due = now;
+            probe.interval = probe.pace.every;
+            probe.state = State::Due { check };
+            self.probes.push_back(&mut self.due, key);
+            return wheel.rouse_now();
+        }
+        probe.due = probe.pace.next(probe.due, now, &mut probe.interval);
+        let (timer, rouse) = wheel.insert_probe(probe.due, key);
+        probe.state = State::Resting { check, timer: Some(timer) };
+        rouse
+    }
+
+    /// Adds somebody to an equal probe, or to a new one.
+    fn subscribe(
+        &mut self,
+        tide: &Tide,
+        condition: Condition,
+        pace: Pace,
+        waker: Waker,
+    ) -> (Key, Rouse) {
+        let merge = condition.merge.map(|name| (name, pace.bits()));
+        let known = merge.as_ref().and_then(|merge| self.merged.get(merge).copied());
+        let now = Instant::now();
+        let key = known.unwrap_or_else(|| {
+            let key = self.probes.insert(Probe {
+                merge: merge.clone(),
+                pace,
+                interval: pace.every,
+                due: now,
+                subscribers: Chain::EMPTY,
+                fresh: 0,
+                round: 0,
+                state: State::Resting { check: condition.check, timer: None },
+            });
+            if let Some(merge) = merge {
+                self.merged.insert(merge, key);
+            }
+            key
+        });
+        let probe = self.probes.get_mut(key);
+        probe.fresh += 1;
+        let came = Subscriber { probe: key, came: probe.round, state: Fresh(waker) };
+        let subscriber = self.subscribers.insert(came);
+        self.subscribers.push_back(&mut probe.subscribers, subscriber);
+        let mut wheel = lock(&tide.wheel);
+        if matches!(probe.state, State::Resting { .. }) {
+            probe.due = now;
+            probe.interval = pace.every;
+            if let Some(timer) = self.make_due(key) {
+                let _ = wheel.remove_probe(timer);
+            }
+        }
+        (subscriber, wheel.rouse_now())
+    }
+
+    /// Takes somebody away; a probe nobody waits for is dropped, or stopped if it is under way.
+    /// Returns what to drop outside the lock.
+    fn unsubscribe(&mut self, tide: &Tide, at: Key) -> Option<(Probe, Rouse)> {
+        let subscriber = self.subscribers.get(at);
+        let key = subscriber.probe;
+        if matches!(subscriber.state, Done(_)) {
+            self.subscribers.remove(at);
+            return None;
+        }
+        let probe = self.probes.get_mut(key);
+        self.subscribers.unlink(&mut probe.subscribers, at);
+        if matches!(self.subscribers.remove(at).state, Fresh(_)) {
+            probe.fresh -= 1;
+        }
+        if !probe.subscribers.is_empty() {
+            return None;
+        }
+        let rouse = match &probe.state {
+            State::UnderWay { stop } => {
+                stop.iter().for_each(CancellationToken::cancel);
+                // Whoever comes now gets a probe of its own: this one will not answer.
+                if let Some(merge) = probe.merge.take() {
+                    self.merged.remove(&merge);
+                }
+                return None;
+            }
+            State::Due { .. } => {
+                self.probes.unlink(&mut self.due, key);
+                Rouse::No
+            }
+            State::Resting { timer, .. } => {
+                timer.map_or(Rouse::No, |timer| lock(&tide.wheel).remove_probe(timer))
+            }
+        };
+        Some((self.forget(key), rouse))
+    }
+}
+
+/// A share in the checks of a condition.
+///
+/// # Cancel safety
+/// Dropping it ends the share, and the checks if it was the last.
+pub(crate) struct Subscription {
+    tide: Arc<Tide>,
+    at: Key,
+}
+
+impl Subscription {
+    pub(crate) fn new(tide: &Arc<Tide>, condition: Condition, pace: Pace, waker: Waker) -> Self {
+        let (at, rouse) = lock(&tide.probes).subscribe(tide, condition, pace, waker);
+        tide.rouse(rouse);
+        Subscription { tide: tide.clone(), at }
+    }
+
+    /// # Panics
+    /// With the condition's own panic, which so becomes the panic of the task that waits for it.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Subscribed {
+        let mut stale = None;
+        let mut probes = lock(&self.tide.probes);
+        let state = &mut probes.subscribers.get_mut(self.at).state;
+        let known = match state {
+            Fresh(waker) | Waiting(waker) => {
+                if !waker.will_wake(cx.waker()) {
+                    stale = Some(std::mem::replace(waker, cx.waker().clone()));
+                }
+                if matches!(state, Fresh(_)) { Subscribed::Checking } else { Subscribed::Waiting }
+            }
+            Done(outcome) => match outcome.clone() {
+                Ok(done) => Subscribed::Done(done),
+                Err(panic) => {
+                    drop(probes);
+                    std::panic::resume_unwind(Box::new(panic.message().to_owned()))
+                }
+            },
+        };
+        let rouse = lock(&self.tide.wheel).rouse_if_gone();
+        drop(probes);
+        drop(stale);
+        self.tide.rouse(rouse);
+        known
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let left = lock(&self.tide.probes).unsubscribe(&self.tide, self.at);
+        if let Some((_, rouse)) = left {
+            self.tide.rouse(rouse);
+        }
+    }
+}

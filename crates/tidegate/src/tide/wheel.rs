@@ -1,0 +1,276 @@
+//! The timer wheel: entries in chains by the millisecond they are due in.
+
+use super::Tide;
+use crate::sync::{Wakers, lock};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tidegate_core::chain::{Chain, Key, Nodes};
+use tokio::time::Instant;
+
+/// Entries due in the same millisecond fire together, never early.
+const TICK_NANOS: u128 = 1_000_000;
+
+pub(super) struct Wheel {
+    epoch: Instant,
+    entries: Nodes<Entry>,
+    ticks: BTreeMap<u64, Chain>,
+    driver: DriverState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DriverState {
+    None,
+    Working,
+    /// Asleep until this tick.
+    Resting(u64),
+}
+
+struct Entry {
+    tick: u64,
+    what: What,
+}
+
+enum What {
+    Task(Waker),
+    Probe(Key),
+    Fired,
+}
+
+/// Whose time has come.
+pub(super) enum Due {
+    Task(Waker),
+    Probe(Key),
+}
+
+/// What the driver needs after an entry was made.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rouse {
+    Start,
+    Nudge,
+    No,
+}
+
+impl Wheel {
+    pub(super) fn new(epoch: Instant) -> Self {
+        Wheel {
+            epoch,
+            entries: Nodes::default(),
+            ticks: BTreeMap::new(),
+            driver: DriverState::None,
+        }
+    }
+
+    fn tick(&self, due: Instant) -> u64 {
+        let nanos = due.saturating_duration_since(self.epoch).as_nanos();
+        u64::try_from(nanos.div_ceil(TICK_NANOS)).unwrap_or(u64::MAX)
+    }
+
+    fn insert(&mut self, due: Instant, what: What) -> (Key, Rouse) {
+        let tick = self.tick(due);
+        let key = self.entries.insert(Entry { tick, what });
+        self.link(key, tick);
+        (key, self.rouse(tick))
+    }
+
+    fn link(&mut self, key: Key, tick: u64) {
+        self.entries.push_back(self.ticks.entry(tick).or_insert(Chain::EMPTY), key);
+    }
+
+    fn unlink(&mut self, key: Key) {
+        let entry = self.entries.get(key);
+        if matches!(entry.what, What::Fired) {
+            return;
+        }
+        let tick = entry.tick;
+        let chain = self.ticks.get_mut(&tick).expect("an entry that has not fired is in a chain");
+        self.entries.unlink(chain, key);
+        if chain.is_empty() {
+            self.ticks.remove(&tick);
+        }
+    }
+
+    /// The driver is told when nothing is left, so that it ends and does not sleep on.
+    fn remove(&mut self, key: Key) -> (What, Rouse) {
+        self.unlink(key);
+        let what = self.entries.remove(key).what;
+        let rouse = match self.driver {
+            DriverState::Resting(_) if self.ticks.is_empty() => self.rouse(0),
+            _ => Rouse::No,
+        };
+        (what, rouse)
+    }
+
+    pub(super) fn insert_probe(&mut self, due: Instant, probe: Key) -> (Key, Rouse) {
+        self.insert(due, What::Probe(probe))
+    }
+
+    pub(super) fn remove_probe(&mut self, key: Key) -> Rouse {
+        self.remove(key).1
+    }
+
+    fn rouse(&mut self, tick: u64) -> Rouse {
+        match self.driver {
+            DriverState::None => {
+                self.driver = DriverState::Working;
+                Rouse::Start
+            }
+            DriverState::Resting(until) if tick < until => {
+                self.driver = DriverState::Working;
+                Rouse::Nudge
+            }
+            _ => Rouse::No,
+        }
+    }
+
+    /// For an entry or a check that wants the driver now.
+    pub(super) fn rouse_now(&mut self) -> Rouse {
+        self.rouse(0)
+    }
+
+    /// For somebody who waits and finds that the driver's runtime has gone away.
+    pub(super) fn rouse_if_gone(&mut self) -> Rouse {
+        match self.driver {
+            DriverState::None => self.rouse_now(),
+            _ => Rouse::No,
+        }
+    }
+
+    /// Takes one entry whose time has come.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<Due> {
+        let elapsed = now.saturating_duration_since(self.epoch).as_nanos();
+        let mut first = self.ticks.first_entry()?;
+        if u128::from(*first.key()) * TICK_NANOS > elapsed {
+            return None;
+        }
+        let chain = first.get_mut();
+        let key = self.entries.pop_front(chain).expect("a chain in the wheel is never empty");
+        if chain.is_empty() {
+            first.remove();
+        }
+        match std::mem::replace(&mut self.entries.get_mut(key).what, What::Fired) {
+            What::Task(waker) => Some(Due::Task(waker)),
+            What::Probe(probe) => {
+                self.entries.remove(key);
+                Some(Due::Probe(probe))
+            }
+            What::Fired => unreachable!("what has fired is in no chain"),
+        }
+    }
+
+    /// The driver rests until the next entry is due.
+    pub(super) fn rest_until_next(&mut self) -> Option<Instant> {
+        let tick = self.ticks.keys().next().copied();
+        self.driver = DriverState::Resting(tick.unwrap_or(u64::MAX));
+        let nanos = Duration::from_millis(tick?);
+        // Beyond the clock's range is as good as never.
+        self.epoch.checked_add(nanos)
+    }
+
+    /// Whether nothing is left to drive; then the driver counts as gone.
+    pub(super) fn may_end(&mut self) -> bool {
+        let idle = self.ticks.is_empty() && self.driver != DriverState::Working;
+        if idle {
+            self.driver = DriverState::None;
+        }
+        idle
+    }
+
+    /// The driver was dropped. Returns whoever waits for it, to be woken.
+    pub(super) fn driver_gone(&mut self) -> Wakers {
+        let mut stranded = Wakers::default();
+        self.driver = DriverState::None;
+        for chain in self.ticks.values() {
+            for (_, entry) in self.entries.iter(chain) {
+                if let What::Task(waker) = &entry.what {
+                    stranded.push(waker.clone());
+                }
+            }
+        }
+        stranded
+    }
+}
+
+/// An instant to be woken at.
+///
+/// # Cancel safety
+/// Dropping it takes the entry out of the wheel.
+pub(crate) struct Timer {
+    tide: Arc<Tide>,
+    due: Instant,
+    entry: Option<Key>,
+}
+
+impl Timer {
+    pub(crate) fn new(tide: &Arc<Tide>, due: Instant) -> Self {
+        Timer { tide: tide.clone(), due, entry: None }
+    }
+
+    /// A timer so far away that the clock cannot say when is as good as none.
+    pub(crate) fn after(tide: &Arc<Tide>, delay: Duration) -> Self {
+        let now = Instant::now();
+        let far = Duration::from_secs(100 * 365 * 86_400);
+        Timer::new(tide, now + delay.min(far))
+    }
+
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Starts anew.
+    pub(crate) fn reset(&mut self, due: Instant) {
+        self.cancel();
+        self.due = due;
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.entry.is_none() && Instant::now() >= self.due {
+            return Poll::Ready(());
+        }
+        let waker = cx.waker();
+        let mut stale = None;
+        let mut wheel = lock(&self.tide.wheel);
+        let rouse = match self.entry {
+            None => {
+                let (entry, rouse) = wheel.insert(self.due, What::Task(waker.clone()));
+                self.entry = Some(entry);
+                rouse
+            }
+            Some(entry) => match &mut wheel.entries.get_mut(entry).what {
+                What::Fired => return Poll::Ready(()),
+                What::Task(known) if known.will_wake(waker) => wheel.rouse_if_gone(),
+                what => {
+                    stale = Some(std::mem::replace(what, What::Task(waker.clone())));
+                    wheel.rouse_if_gone()
+                }
+            },
+        };
+        drop(wheel);
+        drop(stale);
+        self.tide.rouse(rouse);
+        Poll::Pending
+    }
+
+    fn cancel(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            let (stale, rouse) = lock(&self.tide.wheel).remove(entry);
+            drop(stale);
+            self.tide.rouse(rouse);
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").field("due", &self.due).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,352 @@
+//! Waiting without the slot.
+//!
+//! Every wait is a [`Wait`]: something to wait for (a [`Source`]) and the protocol that gives the
+//! slot back meanwhile. Sources know nothing of slots, so they can be combined; the protocol is in
+//! one place, [`Wait::poll`].
+
+mod combine;
+mod source;
+
+pub(crate) use combine::{All, Any};
+pub(crate) use source::{Borrowed, Owned, Sleep, While, Yield};
+
+use crate::attempt::Attempt;
+use crate::condition::{Condition, Polled, Verdict};
+use crate::error::Closed;
+use crate::task_error::TaskError;
+use crate::tide::{Tide, Timer};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// How long a first check may take before it goes on without the slot. Most answer at once, and
+/// giving the slot away for them would cost more than it gains; a hanging one must not hold it.
+const FIRST_CHECK: Duration = Duration::from_millis(10);
+
+/// A wait for something, during which the task's slot is given back. Made by
+/// [`TaskHandle`](crate::TaskHandle)'s methods; nothing happens until it is awaited.
+///
+/// What is true already costs nothing and releases nothing. Otherwise the slot is released at once,
+/// and the wait returns only when it is over *and* the slot is held again, in the resume lane.
+///
+/// # Cancel safety
+/// Dropping a wait (by `select!`, `timeout`) ends it; what it waits for is no longer looked at. If
+/// the slot was released, the task's body is not polled again until it has been reclaimed. Outside
+/// a gate ([`TaskHandle::new`](crate::TaskHandle::new)) the slot stays released.
+///
+/// # Errors
+/// See [`WaitError`].
+#[must_use = "a wait does nothing until it is awaited"]
+pub struct Wait<'h, T> {
+    attempt: &'h Arc<Attempt>,
+    source: Pin<Box<dyn Source<T> + 'h>>,
+    options: Options,
+    /// Runs from the first poll.
+    timeout: Option<Timer>,
+    grace: Option<Timer>,
+    phase: Phase<T>,
+}
+
+/// How the wait of one source is to be made.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    timeout: Option<Duration>,
+    backoff: Option<(f64, Duration)>,
+    jitter: Option<f64>,
+    name: Option<Box<str>>,
+}
+
+enum Phase<T> {
+    /// Not polled yet, or in a first check that holds the slot.
+    Checking,
+    /// The slot is released.
+    Waiting,
+    /// Over; wants the slot.
+    Resuming(Option<Result<T, WaitError>>),
+    /// Returned.
+    Over,
+}
+
+/// What a source says when it is polled.
+pub(crate) enum Step<T> {
+    Ready(T),
+    /// Pending, and may be about to say that it was true from the start.
+    Checking,
+    Waiting,
+}
+
+/// What is waited for. Knows nothing of slots.
+pub(crate) trait Source<T>: Send {
+    fn poll_source(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        around: Around<'_>,
+    ) -> Step<Result<T, WaitError>>;
+
+    /// Whether it looks again and again, so that a back-off and a jitter have a meaning.
+    fn is_polled(&self) -> bool {
+        false
+    }
+}
+
+/// What a source is given on every poll.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub(crate) tide: &'a Arc<Tide>,
+    pub(crate) options: &'a Options,
+}
+
+/// Why a wait ended without what was waited for.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The time given with [`Wait::timeout`] has passed.
+    TimedOut {
+        /// The wait's name, if it was given one.
+        name: Option<String>,
+        /// The time it was given.
+        after: Duration,
+    },
+    /// The condition ended the wait with this error.
+    Failed(TaskError),
+    /// The pool was closed, so the slot cannot be had again. The task goes on without it until its
+    /// next await and is then dropped.
+    Closed,
+    /// The wait itself makes no sense.
+    Invalid(InvalidWait),
+}
+
+/// What is wrong with a wait.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum InvalidWait {
+    /// An interval of zero would check without pause.
+    Interval(Duration),
+    /// A back-off factor below 1, or not a number.
+    Backoff(f64),
+    /// A jitter below 0 or above 1, or not a number.
+    Jitter(f64),
+    /// A back-off or jitter on a wait that does not look again and again.
+    NotPolled,
+    /// `wait_any` of nothing would never end.
+    Nothing,
+}
+
+impl fmt::Display for InvalidWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidWait::Interval(every) => {
+                write!(f, "an interval of {every:?} would check without pause; it must be above 0")
+            }
+            InvalidWait::Backoff(factor) => {
+                write!(f, "a back-off factor of {factor} is not possible; it must be at least 1")
+            }
+            InvalidWait::Jitter(part) => {
+                write!(f, "a jitter of {part} is not possible; it must be between 0 and 1")
+            }
+            InvalidWait::NotPolled => f.write_str(
+                "a back-off or jitter has no meaning here; it goes with defer_until, which checks \
+                 again and again",
+            ),
+            InvalidWait::Nothing => {
+                f.write_str("wait_any of 0 waits would never end; it needs at least 1")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InvalidWait {}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitError::TimedOut { name: Some(name), after } => {
+                write!(f, "the wait for {name} timed out after {after:?}")
+            }
+            WaitError::TimedOut { name: None, after } => {
+                write!(f, "the wait timed out after {after:?}")
+            }
+            WaitError::Failed(error) => write!(f, "the condition failed: {error}"),
+            WaitError::Closed => Closed.fmt(f),
+            WaitError::Invalid(invalid) => invalid.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for WaitError {}
+
+impl<'h, T> Wait<'h, T> {
+    pub(crate) fn new(attempt: &'h Arc<Attempt>, source: impl Source<T> + 'h) -> Self {
+        Wait {
+            attempt,
+            source: Box::pin(source),
+            options: Options::default(),
+            timeout: None,
+            grace: None,
+            phase: Phase::Checking,
+        }
+    }
+
+    /// Ends the wait with [`WaitError::TimedOut`] if it is not over after `limit`, counted from the
+    /// first poll. Queueing for the slot afterwards does not count.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.options.timeout = Some(limit);
+        self
+    }
+
+    /// Makes each interval `factor` times the one before, up to `longest`.
+    pub fn backoff(mut self, factor: f64, longest: Duration) -> Self {
+        self.options.backoff = Some((factor, longest));
+        self
+    }
+
+    /// Makes each interval longer or shorter by chance, by up to this part of it (0 to 1), so that
+    /// many waits do not look at the same instant.
+    pub fn jitter(mut self, part: f64) -> Self {
+        self.options.jitter = Some(part);
+        self
+    }
+
+    /// Names the wait, for messages and for whoever asks what a task waits for.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.options.name = Some(name.into().into());
+        self
+    }
+
+    /// Turns what the wait returns into something else, for example so that different waits fit
+    /// into one [`wait_any`](crate::TaskHandle::wait_any).
+    pub fn map<U, F>(self, f: F) -> Wait<'h, U>
+    where
+        T: Send + 'h,
+        F: FnOnce(T) -> U + Send + 'h,
+    {
+        let attempt = self.attempt;
+        Wait::new(attempt, combine::Map { inner: Some((self, f)) })
+    }
+
+    /// Polls what is waited for, with its time-out, and leaves the slot alone.
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Step<Result<T, WaitError>> {
+        let Wait { attempt, options, .. } = self;
+        let around = Around { tide: attempt.tide(), options };
+        if let Err(invalid) = options.validate(self.source.is_polled()) {
+            return Step::Ready(Err(WaitError::Invalid(invalid)));
+        }
+        // The source first: what is true at the last moment is true.
+        let step = self.source.as_mut().poll_source(cx, around);
+        if let (Some(limit), Step::Checking | Step::Waiting) = (options.timeout, &step) {
+            let timer = self.timeout.get_or_insert_with(|| Timer::after(attempt.tide(), limit));
+            if timer.poll(cx).is_ready() {
+                let name = options.name.as_ref().map(ToString::to_string);
+                return Step::Ready(Err(WaitError::TimedOut { name, after: limit }));
+            }
+        }
+        step
+    }
+
+    /// Whether a first check has had its time.
+    fn first_check_is_slow(&mut self, cx: &mut Context<'_>) -> bool {
+        let tide = self.attempt.tide();
+        self.grace.get_or_insert_with(|| Timer::after(tide, FIRST_CHECK)).poll(cx).is_ready()
+    }
+
+    fn end(&mut self, result: Result<T, WaitError>) {
+        self.attempt.end_wait(matches!(self.phase, Phase::Waiting));
+        self.phase = Phase::Resuming(Some(result));
+        (self.timeout, self.grace) = (None, None);
+    }
+}
+
+impl Options {
+    fn validate(&self, polled: bool) -> Result<(), InvalidWait> {
+        match self {
+            Options { backoff: None, jitter: None, .. } => Ok(()),
+            _ if !polled => Err(InvalidWait::NotPolled),
+            &Options { backoff: Some((factor, _)), .. } if !(1.0..).contains(&factor) => {
+                Err(InvalidWait::Backoff(factor))
+            }
+            &Options { jitter: Some(part), .. } if !(0.0..=1.0).contains(&part) => {
+                Err(InvalidWait::Jitter(part))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The protocol of every wait.
+impl<T> Future for Wait<'_, T> {
+    type Output = Result<T, WaitError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Phase::Checking | Phase::Waiting = this.phase {
+            let first = matches!(this.phase, Phase::Checking);
+            match this.poll_source(cx) {
+                // Also when the slot was held all along: if another wait of this task has released
+                // it, this one may not return without it.
+                Step::Ready(result) => this.end(result),
+                Step::Checking if first && !this.first_check_is_slow(cx) => return Poll::Pending,
+                _ if first => {
+                    this.attempt.begin_wait();
+                    this.grace = None;
+                    this.phase = Phase::Waiting;
+                    return Poll::Pending;
+                }
+                _ => return Poll::Pending,
+            }
+        }
+        let Phase::Resuming(result) = &mut this.phase else {
+            panic!("a wait was polled after it had returned")
+        };
+        let slot = ready!(this.attempt.poll_resume(cx));
+        let result = result.take().expect("a wait's result is taken once");
+        this.phase = Phase::Over;
+        Poll::Ready(slot.map_err(|Closed| WaitError::Closed).and(result))
+    }
+}
+
+/// A wait is moved freely: what must stay in place is in its box.
+impl<T> Unpin for Wait<'_, T> {}
+
+impl<T> Drop for Wait<'_, T> {
+    fn drop(&mut self) {
+        match self.phase {
+            Phase::Waiting => self.attempt.drop_wait(false),
+            Phase::Resuming(_) => self.attempt.drop_wait(true),
+            Phase::Checking | Phase::Over => {}
+        }
+    }
+}
+
+impl<T> fmt::Debug for Wait<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wait").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What [`defer_until`](crate::TaskHandle::defer_until) takes: a [`Condition`], or a closure that
+/// returns a future of `bool` or `Result<bool, E>` and may borrow. `M` only tells the two apart; it
+/// is always inferred.
+pub trait Until<'h, M>: Sized {
+    /// Makes the wait.
+    #[doc(hidden)]
+    fn wait(self, attempt: &'h Arc<Attempt>, every: Duration) -> Wait<'h, ()>;
+}
+
+impl<'h> Until<'h, Condition> for Condition {
+    fn wait(self, attempt: &'h Arc<Attempt>, every: Duration) -> Wait<'h, ()> {
+        Wait::new(attempt, Owned::new(self, every))
+    }
+}
+
+impl<'h, C, F, V> Until<'h, (F, V)> for C
+where
+    C: FnMut() -> F + Send + 'h,
+    F: Future<Output = V> + Send + 'h,
+    V: Verdict + 'h,
+{
+    fn wait(self, attempt: &'h Arc<Attempt>, every: Duration) -> Wait<'h, ()> {
+        Wait::new(attempt, Borrowed::new(Polled::new(self), every))
+    }
+}

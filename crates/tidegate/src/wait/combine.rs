@@ -1,0 +1,110 @@
+//! Waits made of waits. The parts are polled as sources: only the outermost wait minds the slot.
+
+use super::{Around, InvalidWait, Source, Step, Wait, WaitError};
+use std::pin::Pin;
+use std::task::Context;
+
+/// A wait whose value is turned into another.
+pub(super) struct Map<'h, T, F> {
+    pub(super) inner: Option<(Wait<'h, T>, F)>,
+}
+
+/// Nothing in it is pinned: a wait keeps what must stay in place in its box.
+impl<T, F> Unpin for Map<'_, T, F> {}
+
+impl<T, U, F> Source<U> for Map<'_, T, F>
+where
+    T: Send,
+    F: FnOnce(T) -> U + Send,
+{
+    fn poll_source(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        _: Around<'_>,
+    ) -> Step<Result<U, WaitError>> {
+        let (wait, _) = self.inner.as_mut().expect("a source is not polled after its end");
+        match wait.poll_source(cx) {
+            Step::Checking => Step::Checking,
+            Step::Waiting => Step::Waiting,
+            Step::Ready(result) => {
+                let (_, f) = self.inner.take().expect("it was just polled");
+                Step::Ready(result.map(f))
+            }
+        }
+    }
+}
+
+/// The first of several; of those that are over at the same time, the first by argument.
+pub(crate) struct Any<'h, T> {
+    pub(crate) waits: Vec<Wait<'h, T>>,
+}
+
+impl<T: Send> Source<T> for Any<'_, T> {
+    fn poll_source(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        _: Around<'_>,
+    ) -> Step<Result<T, WaitError>> {
+        if self.waits.is_empty() {
+            return Step::Ready(Err(WaitError::Invalid(InvalidWait::Nothing)));
+        }
+        let mut pending = Step::Waiting;
+        for wait in &mut self.waits {
+            match wait.poll_source(cx) {
+                Step::Ready(result) => return Step::Ready(result),
+                Step::Checking => pending = Step::Checking,
+                Step::Waiting => {}
+            }
+        }
+        pending
+    }
+}
+
+/// All of several, their values in order; ends with the first error.
+pub(crate) struct All<'h, T> {
+    waits: Vec<Part<'h, T>>,
+}
+
+enum Part<'h, T> {
+    Open(Wait<'h, T>),
+    Over(T),
+}
+
+impl<'h, T> All<'h, T> {
+    pub(crate) fn new(waits: impl IntoIterator<Item = Wait<'h, T>>) -> Self {
+        All { waits: waits.into_iter().map(Part::Open).collect() }
+    }
+}
+
+impl<T> Unpin for All<'_, T> {}
+
+impl<T: Send> Source<Vec<T>> for All<'_, T> {
+    fn poll_source(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        _: Around<'_>,
+    ) -> Step<Result<Vec<T>, WaitError>> {
+        let (mut open, mut checking) = (false, false);
+        for part in &mut self.waits {
+            let Part::Open(wait) = part else { continue };
+            match wait.poll_source(cx) {
+                Step::Ready(Ok(value)) => *part = Part::Over(value),
+                Step::Ready(Err(error)) => return Step::Ready(Err(error)),
+                Step::Checking => (open, checking) = (true, true),
+                Step::Waiting => open = true,
+            }
+        }
+        match (open, checking) {
+            (true, true) => Step::Checking,
+            (true, false) => Step::Waiting,
+            (false, _) => {
+                let parts = std::mem::take(&mut self.waits).into_iter();
+                let values = parts.map(|part| match part {
+                    Part::Over(value) => value,
+                    Part::Open(_) => unreachable!("none is open"),
+                });
+                Step::Ready(Ok(values.collect()))
+            }
+        }
+    }
+}

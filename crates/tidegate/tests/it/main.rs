@@ -1,0 +1,7 @@
+//! What tidegate promises, tried from outside through its public API.
+
+mod batch;
+mod cancel_safety;
+mod condition;
+mod pool;
+mod wait;
