@@ -38,6 +38,10 @@ impl TaskHandle {
         TaskHandle { attempt, standalone: false }
     }
 
+    pub(crate) fn attempt(&self) -> &Arc<Attempt> {
+        &self.attempt
+    }
+
     /// Waits, without the slot, until the condition is true; looks at once and then every `every`.
     ///
     /// The condition is a closure that returns a future of `bool` or `Result<bool, E>`; it may
@@ -73,7 +77,7 @@ impl TaskHandle {
     where
         C: Until<'h, M>,
     {
-        condition.wait(&self.attempt, every)
+        condition.wait(self, every)
     }
 
     /// Waits, without the slot, for a future; returns its value. Nothing is polled on a timer. A

@@ -13,6 +13,7 @@ pub(crate) use source::{Borrowed, Owned, Sleep, While, Yield};
 use crate::attempt::Attempt;
 use crate::condition::{Condition, Polled, Verdict};
 use crate::error::Closed;
+use crate::handle::TaskHandle;
 use crate::task_error::TaskError;
 use crate::tide::{Tide, Timer};
 use std::fmt;
@@ -331,12 +332,12 @@ impl<T> fmt::Debug for Wait<'_, T> {
 pub trait Until<'h, M>: Sized {
     /// Makes the wait.
     #[doc(hidden)]
-    fn wait(self, attempt: &'h Arc<Attempt>, every: Duration) -> Wait<'h, ()>;
+    fn wait(self, handle: &'h TaskHandle, every: Duration) -> Wait<'h, ()>;
 }
 
 impl<'h> Until<'h, Condition> for Condition {
-    fn wait(self, attempt: &'h Arc<Attempt>, every: Duration) -> Wait<'h, ()> {
-        Wait::new(attempt, Owned::new(self, every))
+    fn wait(self, handle: &'h TaskHandle, every: Duration) -> Wait<'h, ()> {
+        Wait::new(handle.attempt(), Owned::new(self, every))
     }
 }
 
@@ -346,7 +347,7 @@ where
     F: Future<Output = V> + Send + 'h,
     V: Verdict + 'h,
 {
-    fn wait(self, attempt: &'h Arc<Attempt>, every: Duration) -> Wait<'h, ()> {
-        Wait::new(attempt, Borrowed::new(Polled::new(self), every))
+    fn wait(self, handle: &'h TaskHandle, every: Duration) -> Wait<'h, ()> {
+        Wait::new(handle.attempt(), Borrowed::new(Polled::new(self), every))
     }
 }
