@@ -1,7 +1,7 @@
 //! Slots, waits and batches.
 
 mod attempt;
-mod batch;
+pub mod batch;
 pub mod condition;
 pub mod error;
 mod handle;
@@ -11,6 +11,7 @@ mod task_error;
 mod tide;
 mod wait;
 
+pub use batch::{Batch, ExecutionResults, OnFailure, TaskResult, TaskStatus, timeout_with};
 pub use condition::Condition;
 pub use handle::TaskHandle;
 pub use slot::{SlotPool, SlotToken};

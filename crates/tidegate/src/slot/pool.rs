@@ -279,8 +279,10 @@ impl SlotPool {
         Moment(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
     }
 
-    pub(super) fn check_weight(&self, weight: u32) -> Result<(), InvalidWeight> {
-        check_weight(weight, self.capacity())
+    /// Whether anybody but `own` waiters wants a slot, or a holder should not go on with its.
+    pub(crate) fn is_contended(&self, own: usize) -> bool {
+        let book = lock(&self.shared.book);
+        book.waiting() > own || book.in_use() > book.capacity() || book.is_closed()
     }
 }
 
