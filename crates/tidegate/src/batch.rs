@@ -9,11 +9,13 @@
 //! workers as tasks are under way. What they share is in `run`.
 
 mod cell;
+mod conductor;
 mod inputs;
 mod results;
 mod run;
 mod settings;
 mod timeout;
+mod worker;
 
 pub use inputs::Inputs;
 pub use results::{BatchStream, ExecutionResults, TaskResult, TaskStatus};

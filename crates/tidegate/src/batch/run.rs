@@ -7,37 +7,28 @@
 //!
 //! Lock order: the run's state, then a cell. Wakers are woken after both.
 
-use super::cell::{Card, Cell, Stop, Time};
+use super::cell::{Card, Cell, Stop};
+use super::conductor::Conductor;
 use super::inputs::Producer;
 use super::results::{BatchStream, Supply, TaskResult, TaskStatus};
 use super::settings::Settings;
 use super::{News, OnFailure, Progress};
-use crate::attempt::{Attempt, Gate, Observer};
 use crate::error::{Closed, Panic, TimedOut};
-use crate::handle::TaskHandle;
-use crate::slot::{Ended, InLine, SlotToken, Work, guarded};
+use crate::slot::{Ended, Work};
 use crate::sync::{Mutex, Wakers, lock};
 use crate::task_error::TaskError;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tidegate_core::chain::{Key, Nodes};
-use tidegate_core::slot::Lane;
+use tidegate_core::chain::Nodes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Results that may lie untaken before nothing new begins, or the parallel limit if that is more.
 const UNTAKEN_MAX: usize = 64;
-
-/// Tasks begun and unfinished at once, most of them waiting; each costs memory.
-const IN_MEMORY_MAX: usize = 100_000;
-
-/// Tasks a worker runs in a row before it lets others have its thread.
-const TURN: usize = 64;
 
 /// Starts a run on the present runtime.
 pub(super) fn start<P, M>(settings: Settings, producer: P) -> BatchStream<P::Value>
@@ -72,53 +63,53 @@ where
         }),
         settings,
     });
-    tokio::spawn(Conductor { run: run.clone(), line: None, timer: None, ended: false }.conduct());
+    tokio::spawn(Conductor::new(run.clone()).conduct());
     BatchStream::new(run, began)
 }
 
-struct Run<P: Producer<M>, M> {
-    settings: Settings,
-    began: Instant,
-    cancel: CancellationToken,
-    untaken_max: usize,
+pub(super) struct Run<P: Producer<M>, M> {
+    pub(super) settings: Settings,
+    pub(super) began: Instant,
+    pub(super) cancel: CancellationToken,
+    pub(super) untaken_max: usize,
     /// When the conductor looks at the time-outs next, in nanoseconds since `began`.
-    next_look: AtomicU64,
+    pub(super) next_look: AtomicU64,
     /// Whether nothing new begins, readable without the lock.
-    stopping: AtomicBool,
+    pub(super) stopping: AtomicBool,
     /// Whether what is under way has to stop too.
-    killed: AtomicBool,
-    state: Mutex<State<P, M>>,
+    pub(super) killed: AtomicBool,
+    pub(super) state: Mutex<State<P, M>>,
 }
 
-struct State<P: Producer<M>, M> {
+pub(super) struct State<P: Producer<M>, M> {
     /// Gone once it has no more to give.
-    producer: Option<P>,
+    pub(super) producer: Option<P>,
     /// Pulled, waiting for a slot.
-    ahead: Option<Input<P::Work>>,
-    pulled: usize,
-    total: Option<usize>,
-    cells: Nodes<Arc<Cell>>,
+    pub(super) ahead: Option<Input<P::Work>>,
+    pub(super) pulled: usize,
+    pub(super) total: Option<usize>,
+    pub(super) cells: Nodes<Arc<Cell>>,
     /// Workers, and callbacks of time-outs.
-    under_way: usize,
-    conductor_in_line: bool,
-    stopped: Option<Stopped>,
-    untaken: VecDeque<TaskResult<P::Value>>,
-    consumer: Option<Waker>,
-    conductor: Option<Waker>,
-    tally: Tally,
-    completed: bool,
+    pub(super) under_way: usize,
+    pub(super) conductor_in_line: bool,
+    pub(super) stopped: Option<Stopped>,
+    pub(super) untaken: VecDeque<TaskResult<P::Value>>,
+    pub(super) consumer: Option<Waker>,
+    pub(super) conductor: Option<Waker>,
+    pub(super) tally: Tally,
+    pub(super) completed: bool,
 }
 
-struct Input<W> {
-    index: usize,
-    name: String,
-    work: W,
-    since: Instant,
+pub(super) struct Input<W> {
+    pub(super) index: usize,
+    pub(super) name: String,
+    pub(super) work: W,
+    pub(super) since: Instant,
 }
 
 /// Why nothing new begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stopped {
+pub(super) enum Stopped {
     Failure,
     Cancelled,
     PoolClosed,
@@ -127,7 +118,7 @@ enum Stopped {
 }
 
 impl Stopped {
-    fn why(self) -> TaskError {
+    pub(super) fn why(self) -> TaskError {
         match self {
             Stopped::Failure => "not begun: another task had failed".into(),
             Stopped::Cancelled | Stopped::Abandoned => "not begun: the batch was cancelled".into(),
@@ -137,23 +128,23 @@ impl Stopped {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Tally {
-    succeeded: usize,
-    failed: usize,
-    cancelled: usize,
+pub(super) struct Tally {
+    pub(super) succeeded: usize,
+    pub(super) failed: usize,
+    pub(super) cancelled: usize,
     /// Sum over the tasks that began.
-    duration: Duration,
-    began: u32,
+    pub(super) duration: Duration,
+    pub(super) began: u32,
 }
 
 impl Tally {
-    fn ended(&self) -> usize {
+    pub(super) fn ended(&self) -> usize {
         self.succeeded + self.failed + self.cancelled
     }
 }
 
 /// How a task's body ended.
-enum End<T, E> {
+pub(super) enum End<T, E> {
     Returned(Result<T, E>),
     Panicked(Panic),
     PoolClosed,
@@ -163,7 +154,7 @@ enum End<T, E> {
 impl<P: Producer<M>, M: Send + 'static> State<P, M> {
     /// The next input, if the producer has it at hand. A producer that panics is not asked again;
     /// what it failed to produce counts as an input that failed.
-    fn pull(
+    pub(super) fn pull(
         &mut self,
         run: &Run<P, M>,
         wakers: &mut Wakers,
@@ -197,7 +188,12 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
     }
 
     /// An end that counts. Fail-fast begins here.
-    fn record(&mut self, run: &Run<P, M>, result: TaskResult<P::Value>, wakers: &mut Wakers) {
+    pub(super) fn record(
+        &mut self,
+        run: &Run<P, M>,
+        result: TaskResult<P::Value>,
+        wakers: &mut Wakers,
+    ) {
         match result.status {
             TaskStatus::Success => self.tally.succeeded += 1,
             TaskStatus::Failed | TaskStatus::Timeout => self.tally.failed += 1,
@@ -212,7 +208,7 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
     }
 
     /// From here on nothing begins; what is under way stops too, or only what waits.
-    fn stop(&mut self, run: &Run<P, M>, why: Stopped, wakers: &mut Wakers) {
+    pub(super) fn stop(&mut self, run: &Run<P, M>, why: Stopped, wakers: &mut Wakers) {
         let kill = match why {
             Stopped::Failure => run.settings.on_failure == OnFailure::FailFastKill,
             Stopped::PoolClosed => false,
@@ -229,13 +225,13 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
     }
 
     /// Whether nothing is under way and nothing will be.
-    fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         let dry = self.producer.is_none() && self.ahead.is_none();
         self.under_way == 0 && (dry || self.stopped.is_some())
     }
 
     /// A worker or callback is done.
-    fn leave(&mut self, wakers: &mut Wakers) {
+    pub(super) fn leave(&mut self, wakers: &mut Wakers) {
         self.under_way -= 1;
         // The conductor may have waited for room; the consumer, for the end.
         self.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
@@ -260,7 +256,7 @@ fn unbegun<T>(error: TaskError) -> TaskResult<T> {
 
 impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
     /// Changes the state, then wakes whom that concerns, and tells handles if all is to end.
-    fn change<R>(&self, change: impl FnOnce(&mut State<P, M>, &mut Wakers) -> R) -> R {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<P, M>, &mut Wakers) -> R) -> R {
         let mut wakers = Wakers::default();
         let result = change(&mut lock(&self.state), &mut wakers);
         if self.killed.load(Ordering::Relaxed) {
@@ -270,12 +266,12 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
         result
     }
 
-    fn is_fatal(&self, status: TaskStatus) -> bool {
+    pub(super) fn is_fatal(&self, status: TaskStatus) -> bool {
         matches!(status, TaskStatus::Failed | TaskStatus::Timeout)
             && self.settings.on_failure != OnFailure::KeepGoing
     }
 
-    fn tell(&self, name: &str, news: News<'_>) {
+    pub(super) fn tell(&self, name: &str, news: News<'_>) {
         let Some(callback) = &self.settings.on_progress else { return };
         let (ended, total) = {
             let state = lock(&self.state);
@@ -288,7 +284,12 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
         }
     }
 
-    fn result<E>(&self, card: Card, end: End<P::Value, E>, now: Instant) -> TaskResult<P::Value>
+    pub(super) fn result<E>(
+        &self,
+        card: Card,
+        end: End<P::Value, E>,
+        now: Instant,
+    ) -> TaskResult<P::Value>
     where
         E: Into<TaskError>,
     {
@@ -315,7 +316,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
     }
 
     /// Reports a task's end; a time-out after its callback, if there is one.
-    fn report(self: &Arc<Self>, result: TaskResult<P::Value>) {
+    pub(super) fn report(self: &Arc<Self>, result: TaskResult<P::Value>) {
         let callback = match (result.status, &self.settings.on_timeout) {
             (TaskStatus::Timeout, Some(callback)) => callback,
             _ => return self.report_now(result),
@@ -339,7 +340,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
         });
     }
 
-    fn report_now(&self, result: TaskResult<P::Value>) {
+    pub(super) fn report_now(&self, result: TaskResult<P::Value>) {
         let said =
             self.settings.on_progress.is_some().then(|| (result.name.clone(), result.status));
         self.change(|state, wakers| state.record(self, result, wakers));
@@ -349,7 +350,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
     }
 
     /// What is left for the consumer when nothing is under way: what never began, by name.
-    fn drain(&self, state: &mut State<P, M>, into: &mut VecDeque<TaskResult<P::Value>>) {
+    pub(super) fn drain(&self, state: &mut State<P, M>, into: &mut VecDeque<TaskResult<P::Value>>) {
         let Some(why) = state.stopped else { return };
         if !P::AT_ONCE {
             state.producer = None;
@@ -367,7 +368,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
         into.extend(state.untaken.drain(..));
     }
 
-    fn complete(&self, state: &mut State<P, M>) {
+    pub(super) fn complete(&self, state: &mut State<P, M>) {
         if std::mem::replace(&mut state.completed, true) {
             return;
         }
@@ -431,363 +432,20 @@ impl<P: Producer<M>, M: Send + 'static> Supply<P::Value> for Run<P, M> {
     }
 }
 
-/// A worker's existence: its end is reported, and its cell taken away, even if it is dropped.
-struct Worker<P: Producer<M>, M: Send + 'static> {
-    run: Arc<Run<P, M>>,
-    cell: Arc<Cell>,
-    key: Key,
-    /// Its task was reported while it was stuck in a poll; it is not under way any more.
-    given_up: bool,
-}
-
-impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
-    async fn work(mut self, mut input: P::Work, mut token: SlotToken) {
-        for turn in 1_usize.. {
-            if self.run.settings.on_progress.is_some() {
-                self.run.tell(&self.cell.name(), News::Began);
-            }
-            let (end, kept) = self.run_one(input, token).await;
-            let Some(card) = self.cell.end() else {
-                self.given_up = true;
-                self.run.settings.pool.set_leaky(false);
-                return;
-            };
-            let now = Instant::now();
-            let result = self.run.result(card, end, now);
-            let Some(kept) = kept else { return self.run.report(result) };
-            match self.next(result, now, kept) {
-                Some((next, kept)) => (input, token) = (next, kept),
-                None => return,
-            }
-            if turn % TURN == 0 {
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-
-    /// Runs one task. A token that can be used again comes back.
-    async fn run_one(&self, work: P::Work, token: SlotToken) -> (TaskEnd<P, M>, Option<SlotToken>) {
-        if !P::Work::WAITS {
-            let body = async { Ok(work.begin(|| unreachable!("it wants no handle")).await) };
-            return (self.watched(body, None).await, Some(token));
-        }
-        let mut attempt = Attempt::new(token);
-        attempt.cancel = Some(self.run.cancel.clone());
-        if self.run.settings.on_progress.is_some() {
-            let observer = TaskObserver { run: self.run.clone(), name: self.cell.name() };
-            attempt.observer = Some(Arc::new(observer));
-        }
-        let attempt = Arc::new(attempt);
-        self.cell.attach(attempt.clone());
-        let gate = attempt.clone();
-        let body = async {
-            let body = work.begin(|| TaskHandle::of(gate.clone()));
-            Gate::new(gate, body).await
-        };
-        (self.watched(body, Some(&attempt)).await, None)
-    }
-
-    /// Polls a body until it ends or has to stop; it is dropped before this returns.
-    async fn watched<F>(&self, body: F, attempt: Option<&Arc<Attempt>>) -> TaskEnd<P, M>
-    where
-        F: Future<Output = Result<TaskOutput<P, M>, Closed>>,
-    {
-        let mut body = pin!(guarded(body));
-        let end = std::future::poll_fn(|cx| {
-            if let Some(attempt) = attempt {
-                self.run.mind(attempt);
-            }
-            let poll = self.cell.watch(cx, |cx| body.as_mut().poll(cx));
-            // Under fail-fast what begins to wait is stopped as what waited before was.
-            if poll.is_pending()
-                && attempt.is_some_and(|attempt| attempt.is_waiting())
-                && self.run.stopping.load(Ordering::Acquire)
-            {
-                return Poll::Ready(Err(Stop::Cancel));
-            }
-            poll
-        });
-        match end.await {
-            Ok(Ok(Ok(returned))) => End::Returned(returned),
-            Ok(Ok(Err(Closed))) => End::PoolClosed,
-            Ok(Err(panic)) => End::Panicked(panic),
-            Err(stop) => End::Stopped(stop),
-        }
-    }
-
-    /// Records the end and, if nobody else wants the slot, takes the next input onto it.
-    fn next(
-        &self,
-        result: TaskResult<P::Value>,
-        now: Instant,
-        token: SlotToken,
-    ) -> Option<(P::Work, SlotToken)> {
-        let run = &self.run;
-        if !run.is_fatal(result.status) && run.settings.on_progress.is_none() {
-            let mut result = Some(result);
-            let next = run.change(|state, wakers| {
-                let room = state.untaken.len() < run.untaken_max;
-                let own = usize::from(state.conductor_in_line);
-                if !room || state.stopped.is_some() || run.settings.pool.is_contended(own) {
-                    return None;
-                }
-                let at_hand = P::AT_ONCE || state.ahead.is_some();
-                let mut cx = Context::from_waker(Waker::noop());
-                let Poll::Ready(Some(input)) =
-                    (if at_hand { state.pull(run, wakers, &mut cx) } else { Poll::Pending })
-                else {
-                    return None;
-                };
-                if let Some(result) = result.take() {
-                    state.record(run, result, wakers);
-                }
-                state.tally.began += 1;
-                let (card, work) = input.begin(now);
-                self.cell.begin(card);
-                Some(work)
-            });
-            if let Some(work) = next {
-                return Some((work, token));
-            }
-            drop(token);
-            if let Some(result) = result {
-                run.report(result);
-            }
-            return None;
-        }
-        // The slot is free before the result is seen.
-        drop(token);
-        run.report(result);
-        None
-    }
-}
-
-impl<P: Producer<M>, M: Send + 'static> Drop for Worker<P, M> {
-    fn drop(&mut self) {
-        // A card that is left means that the worker was dropped with its runtime.
-        if let Some(card) = self.cell.end() {
-            let end: TaskEnd<P, M> = End::Stopped(Stop::Cancel);
-            self.run.report_now(self.run.result(card, end, Instant::now()));
-        }
-        let cell = self.run.change(|state, wakers| {
-            if !self.given_up {
-                state.leave(wakers);
-            }
-            state.cells.remove(self.key)
-        });
-        drop(cell);
-    }
-}
-
-type TaskOutput<P, M> =
+pub(super) type TaskOutput<P, M> =
     Result<<P as Producer<M>>::Value, <<P as Producer<M>>::Work as Work<M>>::Error>;
-type TaskEnd<P, M> = End<<P as Producer<M>>::Value, <<P as Producer<M>>::Work as Work<M>>::Error>;
-type Pulled<W> = Poll<Option<Input<W>>>;
+pub(super) type TaskEnd<P, M> =
+    End<<P as Producer<M>>::Value, <<P as Producer<M>>::Work as Work<M>>::Error>;
+pub(super) type Pulled<W> = Poll<Option<Input<W>>>;
 
 impl<W> Input<W> {
-    fn begin(self, now: Instant) -> (Card, W) {
+    pub(super) fn begin(self, now: Instant) -> (Card, W) {
         let Input { index, name, work, since } = self;
         let queued = now.saturating_duration_since(since);
         (Card { index, name, queued, began: now }, work)
     }
 }
 
-/// Passes on what a task says of itself.
-struct TaskObserver<P: Producer<M>, M: Send + 'static> {
-    run: Arc<Run<P, M>>,
-    name: String,
-}
-
-impl<P: Producer<M>, M: Send + 'static> Observer for TaskObserver<P, M> {
-    fn progress(&self, fraction: f64, message: &str) {
-        self.run.tell(&self.name, News::Said { fraction, message });
-    }
-}
-
-impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
-    /// A task that may go on after a wait has an earlier deadline than any that begins: the
-    /// conductor is told if it would look too late.
-    fn mind(&self, attempt: &Attempt) {
-        let Some(limit) = self.settings.timeout else { return };
-        if !attempt.is_waiting() {
-            return;
-        }
-        let (used, _) = attempt.active();
-        let look = nanos(self.began.elapsed() + limit.saturating_sub(used));
-        if self.next_look.fetch_min(look, Ordering::AcqRel) > look {
-            self.change(|state, wakers| {
-                state.conductor.take().into_iter().for_each(|w| wakers.push(w))
-            });
-        }
-    }
-}
-
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Pulls inputs, waits for slots, spawns workers and minds the time-outs.
-struct Conductor<P: Producer<M>, M: Send + 'static> {
-    run: Arc<Run<P, M>>,
-    line: Option<InLine>,
-    timer: Option<Pin<Box<tokio::time::Sleep>>>,
-    ended: bool,
-}
-
-/// What the conductor has to do next.
-enum Todo {
-    /// There is an input; a slot is wanted for it.
-    Slot,
-    Nothing,
-    End,
-}
-
-impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
-    async fn conduct(mut self) {
-        let cancel = self.run.cancel.clone();
-        let mut cancelled = pin!(cancel.cancelled());
-        let mut told = false;
-        std::future::poll_fn(|cx| {
-            if !told && cancelled.as_mut().poll(cx).is_ready() {
-                told = true;
-                let run = &self.run;
-                run.change(|state, wakers| state.stop(run, Stopped::Cancelled, wakers));
-            }
-            self.poll(cx)
-        })
-        .await;
-        self.ended = true;
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.mind_time(cx);
-        loop {
-            match self.prepare(cx) {
-                Todo::Slot => {}
-                Todo::Nothing => return Poll::Pending,
-                Todo::End => return Poll::Ready(()),
-            }
-            let pool = &self.run.settings.pool;
-            let line =
-                self.line.get_or_insert_with(|| InLine::new(pool.clone(), Lane::Start, 1, 0));
-            let granted = std::task::ready!(line.poll(cx));
-            self.line = None;
-            match granted {
-                Ok(()) => self.launch(SlotToken::granted(pool.clone(), 1, 0), cx),
-                Err(Closed) => {
-                    let run = &self.run;
-                    run.change(|state, wakers| state.stop(run, Stopped::PoolClosed, wakers));
-                }
-            }
-        }
-    }
-
-    /// Sees to it that there is an input to launch and room for its result.
-    fn prepare(&mut self, cx: &mut Context<'_>) -> Todo {
-        let run = &self.run;
-        let todo = run.change(|state, wakers| {
-            state.conductor_in_line = false;
-            if state.stopped.is_none()
-                && let Poll::Ready(Some(input)) = state.pull(run, wakers, cx)
-            {
-                state.ahead = Some(input);
-            }
-            if state.is_quiet() {
-                state.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
-                return Todo::End;
-            }
-            state.conductor = Some(cx.waker().clone());
-            let room = state.untaken.len() < run.untaken_max && state.under_way < IN_MEMORY_MAX;
-            if state.ahead.is_none() || state.stopped.is_some() || !room {
-                return Todo::Nothing;
-            }
-            state.conductor_in_line = true;
-            Todo::Slot
-        });
-        if !matches!(todo, Todo::Slot) {
-            self.line = None;
-        }
-        todo
-    }
-
-    fn launch(&self, token: SlotToken, cx: &mut Context<'_>) {
-        let run = &self.run;
-        let now = Instant::now();
-        let launched = run.change(|state, wakers| {
-            // A worker may have taken the input meanwhile.
-            let Poll::Ready(Some(input)) = state.pull(run, wakers, cx) else { return None };
-            let cell = Arc::new(Cell::default());
-            let (card, work) = input.begin(now);
-            cell.begin(card);
-            state.tally.began += 1;
-            state.under_way += 1;
-            Some((state.cells.insert(cell.clone()), cell, work))
-        });
-        if let Some((key, cell, work)) = launched {
-            let worker = Worker { run: run.clone(), cell, key, given_up: false };
-            tokio::spawn(worker.work(work, token));
-        }
-    }
-
-    /// Stops tasks whose time is up. Looks when the next can be, not at every task's beginning: one
-    /// that begins later cannot be due before a whole limit has passed since the last look.
-    fn mind_time(&mut self, cx: &mut Context<'_>) {
-        let run = &self.run;
-        let Some(limit) = run.settings.timeout else { return };
-        if self.timer.is_none() {
-            run.next_look.fetch_min(nanos(limit), Ordering::AcqRel);
-        }
-        loop {
-            let look = run.began + Duration::from_nanos(run.next_look.load(Ordering::Acquire));
-            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(look)));
-            if timer.deadline() != look {
-                timer.as_mut().reset(look);
-            }
-            if timer.as_mut().poll(cx).is_pending() {
-                return;
-            }
-            let now = Instant::now();
-            run.next_look.store(nanos(now + limit - run.began), Ordering::Release);
-            let soonest = run.stop_late(limit, now);
-            run.next_look.fetch_min(nanos(now + soonest - run.began), Ordering::AcqRel);
-        }
-    }
-}
-
-impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
-    /// Stops what has used up its time; says when the next can be due.
-    fn stop_late(self: &Arc<Self>, limit: Duration, now: Instant) -> Duration {
-        let mut soonest = limit;
-        let mut stuck = Vec::new();
-        self.change(|state, wakers| {
-            for cell in state.cells.values() {
-                match cell.check_time(limit, now) {
-                    Time::Left(left) => soonest = soonest.min(left),
-                    Time::Up(waker) => waker.into_iter().for_each(|waker| wakers.push(waker)),
-                    Time::Stuck(card) => stuck.push(card),
-                    Time::Idle => {}
-                }
-            }
-        });
-        for card in stuck {
-            self.settings.pool.set_leaky(true);
-            let end: TaskEnd<P, M> = End::Stopped(Stop::Timeout);
-            self.report(self.result(card, end, now));
-            self.change(|state, wakers| state.leave(wakers));
-        }
-        soonest
-    }
-}
-
-impl<P: Producer<M>, M: Send + 'static> Drop for Conductor<P, M> {
-    fn drop(&mut self) {
-        if !self.ended {
-            // Dropped with its runtime: the consumer may live on another.
-            let run = &self.run;
-            run.change(|state, wakers| {
-                state.stop(run, Stopped::Cancelled, wakers);
-                state.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
-            });
-        }
-    }
 }

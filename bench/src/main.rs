@@ -1,0 +1,30 @@
+//! Measures tidegate against references taken in the same run.
+//!
+//! `cargo run --release -p tidegate-bench` prints a table, then one JSON line per figure. Names
+//! given as arguments (`p1 p5 p9`) pick figures.
+
+mod deferred;
+mod figure;
+mod slots;
+mod stream;
+
+use figure::Figure;
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).map(|name| name.to_lowercase()).collect();
+    let all: [(&str, fn() -> Vec<Figure>); 3] =
+        [("p1", slots::measure), ("p5", deferred::measure), ("p9", stream::measure)];
+    if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
+        let known: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+        eprintln!("there is no figure \"{unknown}\"; there are: {}", known.join(", "));
+        std::process::exit(2);
+    }
+    let mut figures = Vec::new();
+    for (name, measure) in all {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            eprintln!("measuring {name} …");
+            figures.extend(measure());
+        }
+    }
+    figure::print(&figures);
+}

@@ -1,0 +1,120 @@
+//! P1: a slot taken and given back, against tokio's semaphore.
+
+use crate::figure::{Figure, Target, duel, per};
+use std::sync::Arc;
+use std::time::Instant;
+use tidegate::SlotPool;
+use tokio::runtime::Builder;
+use tokio::sync::Semaphore;
+
+const UNCONTENDED: usize = 2_000_000;
+const CONTENDERS: usize = 1_000;
+const TURNS: usize = 500;
+const SLOTS: u32 = 4;
+
+pub(crate) fn measure() -> Vec<Figure> {
+    let (ours, theirs) = duel(5, uncontended_pool, uncontended_semaphore);
+    let alone = Figure {
+        name: "P1",
+        what: "slot acquire + release, uncontended".into(),
+        value: ours,
+        unit: "ns",
+        reference: Some(("Semaphore", theirs)),
+        target: Target::TimesReference(1.5),
+    };
+    let (ours, theirs) = duel(5, || contended_pool(false), contended_semaphore);
+    let plain = Figure {
+        name: "P1",
+        what: format!("hand-over, {CONTENDERS} contending, all alike"),
+        value: ours,
+        unit: "ns",
+        reference: Some(("Semaphore", theirs)),
+        target: Target::TimesReference(2.0),
+    };
+    let (ours, theirs) = duel(5, || contended_pool(true), contended_semaphore);
+    let mixed = Figure {
+        name: "P1",
+        what: format!("hand-over, {CONTENDERS} contending, weights and priorities mixed"),
+        value: ours,
+        unit: "ns",
+        reference: Some(("Semaphore", theirs)),
+        target: Target::TimesReference(2.0),
+    };
+    vec![alone, plain, mixed]
+}
+
+fn uncontended_pool() -> f64 {
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    let pool = SlotPool::new(SLOTS).expect("slots");
+    runtime.block_on(async {
+        let began = Instant::now();
+        for _ in 0..UNCONTENDED {
+            drop(std::hint::black_box(pool.acquire().await.expect("open")));
+        }
+        per(began.elapsed(), UNCONTENDED)
+    })
+}
+
+fn uncontended_semaphore() -> f64 {
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    let semaphore = Arc::new(Semaphore::new(SLOTS as usize));
+    runtime.block_on(async {
+        let began = Instant::now();
+        for _ in 0..UNCONTENDED {
+            drop(std::hint::black_box(semaphore.clone().acquire_owned().await.expect("open")));
+        }
+        per(began.elapsed(), UNCONTENDED)
+    })
+}
+
+fn contended_pool(mixed: bool) -> f64 {
+    let runtime = Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    let pool = SlotPool::new(SLOTS).expect("slots");
+    runtime.block_on(async {
+        let began = Instant::now();
+        let contenders: Vec<_> = (0..CONTENDERS)
+            .map(|n| {
+                let pool = pool.clone();
+                let weight = if mixed { 1 + (n % 3) as u32 } else { 1 };
+                let priority = if mixed { (n % 5) as i32 } else { 0 };
+                tokio::spawn(async move {
+                    for _ in 0..TURNS {
+                        let token = pool.acquire().weight(weight).priority(priority).await;
+                        let token = token.expect("open");
+                        tokio::task::yield_now().await;
+                        drop(token);
+                    }
+                })
+            })
+            .collect();
+        for contender in contenders {
+            contender.await.expect("no panic");
+        }
+        per(began.elapsed(), CONTENDERS * TURNS)
+    })
+}
+
+/// The reference has neither weights nor priorities: all alike is its best case.
+fn contended_semaphore() -> f64 {
+    let runtime = Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    let semaphore = Arc::new(Semaphore::new(SLOTS as usize));
+    runtime.block_on(async {
+        let began = Instant::now();
+        let contenders: Vec<_> = (0..CONTENDERS)
+            .map(|_| {
+                let semaphore = semaphore.clone();
+                tokio::spawn(async move {
+                    for _ in 0..TURNS {
+                        let permit = semaphore.clone().acquire_owned().await.expect("open");
+                        tokio::task::yield_now().await;
+                        drop(permit);
+                    }
+                })
+            })
+            .collect();
+        for contender in contenders {
+            contender.await.expect("no panic");
+        }
+        per(began.elapsed(), CONTENDERS * TURNS)
+    })
+}

@@ -1,0 +1,104 @@
+//! P9: a million no-op futures through `Batch::stream`, against a loop written by hand.
+
+use crate::figure::{Figure, Target, duel, per, resident};
+use futures_util::{FutureExt, StreamExt};
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+use tidegate::{Batch, TaskError};
+use tokio::runtime::{Builder, Runtime};
+
+const TASKS: usize = 1_000_000;
+const LIMIT: usize = 4;
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+pub(crate) fn measure() -> Vec<Figure> {
+    let mut grown = 0.0_f64;
+    let (ours, theirs) = duel(
+        5,
+        || {
+            let (nanos, memory) = batch();
+            grown = grown.max(memory);
+            nanos
+        },
+        by_hand,
+    );
+    vec![
+        Figure {
+            name: "P9",
+            what: format!("Batch::stream, {TASKS} no-op futures, per task"),
+            value: ours,
+            unit: "ns",
+            reference: Some(("by hand", theirs)),
+            target: Target::TimesReference(1.5),
+        },
+        Figure {
+            name: "P9",
+            what: "memory grown from the 10,000th result to the last".into(),
+            value: grown / 1e6,
+            unit: "MB",
+            reference: None,
+            target: Target::AtMost(2.0),
+        },
+    ]
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
+}
+
+fn inputs() -> impl Iterator<Item = (String, impl Future<Output = Result<usize, TaskError>>)> {
+    (0..TASKS).map(|n| (format!("task {n}"), async move { Ok(n) }))
+}
+
+/// Time per task, and by how much the memory grew on the way.
+fn batch() -> (f64, f64) {
+    runtime().block_on(async {
+        let began = Instant::now();
+        let batch = Batch::new().parallel_limit(LIMIT as u32).task_timeout(TIMEOUT);
+        let mut stream = batch.stream(inputs()).expect("good settings");
+        let (mut results, mut early, mut late) = (0, 0.0, 0.0);
+        while let Some(result) = stream.next().await {
+            std::hint::black_box(&result);
+            results += 1;
+            match results {
+                10_000 => early = resident(),
+                TASKS => late = resident(),
+                _ => {}
+            }
+        }
+        assert_eq!(results, TASKS);
+        (per(began.elapsed(), TASKS), late - early)
+    })
+}
+
+/// The same by hand: a name, clocks, a time-out and a panic guard for each, so many at a time.
+fn by_hand() -> f64 {
+    struct Outcome {
+        name: String,
+        queued: Duration,
+        duration: Duration,
+        output: Result<usize, TaskError>,
+    }
+    runtime().block_on(async {
+        let began = Instant::now();
+        let tasks = inputs().map(|(name, task)| async move {
+            let started = Instant::now();
+            let guarded = AssertUnwindSafe(task).catch_unwind();
+            let output = match tokio::time::timeout(TIMEOUT, guarded).await {
+                Ok(Ok(output)) => output,
+                Ok(Err(_)) => Err(TaskError::from("panicked")),
+                Err(late) => Err(TaskError::from(late)),
+            };
+            Outcome { name, queued: started - began, duration: started.elapsed(), output }
+        });
+        let mut stream = std::pin::pin!(futures_util::stream::iter(tasks).buffer_unordered(LIMIT));
+        let mut results = 0;
+        while let Some(outcome) = stream.next().await {
+            let Outcome { name, queued, duration, output } = &outcome;
+            std::hint::black_box((name, queued, duration, output));
+            results += 1;
+        }
+        assert_eq!(results, TASKS);
+        per(began.elapsed(), TASKS)
+    })
+}

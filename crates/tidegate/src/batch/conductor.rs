@@ -1,0 +1,188 @@
+//! The conductor: pulls inputs, waits for slots, spawns workers and minds the time-outs.
+
+use super::cell::{Cell, Stop, Time};
+use super::inputs::Producer;
+use super::run::{End, Run, Stopped, TaskEnd, nanos};
+use super::worker::Worker;
+use crate::error::Closed;
+use crate::slot::{InLine, SlotToken};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tidegate_core::slot::Lane;
+use tokio::time::Instant;
+
+/// Tasks begun and unfinished at once, most of them waiting; each costs memory.
+const IN_MEMORY_MAX: usize = 100_000;
+
+/// Pulls inputs, waits for slots, spawns workers and minds the time-outs.
+pub(super) struct Conductor<P: Producer<M>, M: Send + 'static> {
+    run: Arc<Run<P, M>>,
+    line: Option<InLine>,
+    timer: Option<Pin<Box<tokio::time::Sleep>>>,
+    ended: bool,
+}
+
+/// What the conductor has to do next.
+enum Todo {
+    /// There is an input; a slot is wanted for it.
+    Slot,
+    Nothing,
+    End,
+}
+
+impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
+    pub(super) fn new(run: Arc<Run<P, M>>) -> Self {
+        Conductor { run, line: None, timer: None, ended: false }
+    }
+
+    pub(super) async fn conduct(mut self) {
+        let cancel = self.run.cancel.clone();
+        let mut cancelled = pin!(cancel.cancelled());
+        let mut told = false;
+        std::future::poll_fn(|cx| {
+            if !told && cancelled.as_mut().poll(cx).is_ready() {
+                told = true;
+                let run = &self.run;
+                run.change(|state, wakers| state.stop(run, Stopped::Cancelled, wakers));
+            }
+            self.poll(cx)
+        })
+        .await;
+        self.ended = true;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.mind_time(cx);
+        loop {
+            match self.prepare(cx) {
+                Todo::Slot => {}
+                Todo::Nothing => return Poll::Pending,
+                Todo::End => return Poll::Ready(()),
+            }
+            let pool = &self.run.settings.pool;
+            let line =
+                self.line.get_or_insert_with(|| InLine::new(pool.clone(), Lane::Start, 1, 0));
+            let granted = std::task::ready!(line.poll(cx));
+            self.line = None;
+            match granted {
+                Ok(()) => self.launch(SlotToken::granted(pool.clone(), 1, 0), cx),
+                Err(Closed) => {
+                    let run = &self.run;
+                    run.change(|state, wakers| state.stop(run, Stopped::PoolClosed, wakers));
+                }
+            }
+        }
+    }
+
+    /// Sees to it that there is an input to launch and room for its result.
+    fn prepare(&mut self, cx: &mut Context<'_>) -> Todo {
+        let run = &self.run;
+        let todo = run.change(|state, wakers| {
+            state.conductor_in_line = false;
+            if state.stopped.is_none()
+                && let Poll::Ready(Some(input)) = state.pull(run, wakers, cx)
+            {
+                state.ahead = Some(input);
+            }
+            if state.is_quiet() {
+                state.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
+                return Todo::End;
+            }
+            state.conductor = Some(cx.waker().clone());
+            let room = state.untaken.len() < run.untaken_max && state.under_way < IN_MEMORY_MAX;
+            if state.ahead.is_none() || state.stopped.is_some() || !room {
+                return Todo::Nothing;
+            }
+            state.conductor_in_line = true;
+            Todo::Slot
+        });
+        if !matches!(todo, Todo::Slot) {
+            self.line = None;
+        }
+        todo
+    }
+
+    fn launch(&self, token: SlotToken, cx: &mut Context<'_>) {
+        let run = &self.run;
+        let now = Instant::now();
+        let launched = run.change(|state, wakers| {
+            // A worker may have taken the input meanwhile.
+            let Poll::Ready(Some(input)) = state.pull(run, wakers, cx) else { return None };
+            let cell = Arc::new(Cell::default());
+            let (card, work) = input.begin(now);
+            cell.begin(card);
+            state.tally.began += 1;
+            state.under_way += 1;
+            Some((state.cells.insert(cell.clone()), cell, work))
+        });
+        if let Some((key, cell, work)) = launched {
+            let worker = Worker { run: run.clone(), cell, key, given_up: false };
+            tokio::spawn(worker.work(work, token));
+        }
+    }
+
+    /// Stops tasks whose time is up. Looks when the next can be, not at every task's beginning: one
+    /// that begins later cannot be due before a whole limit has passed since the last look.
+    fn mind_time(&mut self, cx: &mut Context<'_>) {
+        let run = &self.run;
+        let Some(limit) = run.settings.timeout else { return };
+        if self.timer.is_none() {
+            run.next_look.fetch_min(nanos(limit), Ordering::AcqRel);
+        }
+        loop {
+            let look = run.began + Duration::from_nanos(run.next_look.load(Ordering::Acquire));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(look)));
+            if timer.deadline() != look {
+                timer.as_mut().reset(look);
+            }
+            if timer.as_mut().poll(cx).is_pending() {
+                return;
+            }
+            let now = Instant::now();
+            run.next_look.store(nanos(now + limit - run.began), Ordering::Release);
+            let soonest = run.stop_late(limit, now);
+            run.next_look.fetch_min(nanos(now + soonest - run.began), Ordering::AcqRel);
+        }
+    }
+}
+
+impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
+    /// Stops what has used up its time; says when the next can be due.
+    fn stop_late(self: &Arc<Self>, limit: Duration, now: Instant) -> Duration {
+        let mut soonest = limit;
+        let mut stuck = Vec::new();
+        self.change(|state, wakers| {
+            for cell in state.cells.values() {
+                match cell.check_time(limit, now) {
+                    Time::Left(left) => soonest = soonest.min(left),
+                    Time::Up(waker) => waker.into_iter().for_each(|waker| wakers.push(waker)),
+                    Time::Stuck(card) => stuck.push(card),
+                    Time::Idle => {}
+                }
+            }
+        });
+        for card in stuck {
+            self.settings.pool.set_leaky(true);
+            let end: TaskEnd<P, M> = End::Stopped(Stop::Timeout);
+            self.report(self.result(card, end, now));
+            self.change(|state, wakers| state.leave(wakers));
+        }
+        soonest
+    }
+}
+
+impl<P: Producer<M>, M: Send + 'static> Drop for Conductor<P, M> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Dropped with its runtime: the consumer may live on another.
+            let run = &self.run;
+            run.change(|state, wakers| {
+                state.stop(run, Stopped::Cancelled, wakers);
+                state.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
+            });
+        }
+    }
+}

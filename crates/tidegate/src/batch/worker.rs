@@ -1,0 +1,187 @@
+//! Workers: run tasks on slots and report their ends.
+
+use super::News;
+use super::cell::{Cell, Stop};
+use super::inputs::Producer;
+use super::results::TaskResult;
+use super::run::{End, Run, TaskEnd, TaskOutput, nanos};
+use crate::attempt::{Attempt, Gate, Observer};
+use crate::error::Closed;
+use crate::handle::TaskHandle;
+use crate::slot::{SlotToken, Work, guarded};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+use tidegate_core::chain::Key;
+use tokio::time::Instant;
+
+/// Tasks a worker runs in a row before it lets others have its thread.
+const TURN: usize = 64;
+
+/// A worker's existence: its end is reported, and its cell taken away, even if it is dropped.
+pub(super) struct Worker<P: Producer<M>, M: Send + 'static> {
+    pub(super) run: Arc<Run<P, M>>,
+    pub(super) cell: Arc<Cell>,
+    pub(super) key: Key,
+    /// Its task was reported while it was stuck in a poll; it is not under way any more.
+    pub(super) given_up: bool,
+}
+
+impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
+    pub(super) async fn work(mut self, mut input: P::Work, mut token: SlotToken) {
+        for turn in 1_usize.. {
+            if self.run.settings.on_progress.is_some() {
+                self.run.tell(&self.cell.name(), News::Began);
+            }
+            let (end, kept) = self.run_one(input, token).await;
+            let Some(card) = self.cell.end() else {
+                self.given_up = true;
+                self.run.settings.pool.set_leaky(false);
+                return;
+            };
+            let now = Instant::now();
+            let result = self.run.result(card, end, now);
+            let Some(kept) = kept else { return self.run.report(result) };
+            match self.next(result, now, kept) {
+                Some((next, kept)) => (input, token) = (next, kept),
+                None => return,
+            }
+            if turn % TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Runs one task. A token that can be used again comes back.
+    async fn run_one(&self, work: P::Work, token: SlotToken) -> (TaskEnd<P, M>, Option<SlotToken>) {
+        if !P::Work::WAITS {
+            let body = async { Ok(work.begin(|| unreachable!("it wants no handle")).await) };
+            return (self.watched(body, None).await, Some(token));
+        }
+        let mut attempt = Attempt::new(token);
+        attempt.cancel = Some(self.run.cancel.clone());
+        if self.run.settings.on_progress.is_some() {
+            let observer = TaskObserver { run: self.run.clone(), name: self.cell.name() };
+            attempt.observer = Some(Arc::new(observer));
+        }
+        let attempt = Arc::new(attempt);
+        self.cell.attach(attempt.clone());
+        let gate = attempt.clone();
+        let body = async {
+            let body = work.begin(|| TaskHandle::of(gate.clone()));
+            Gate::new(gate, body).await
+        };
+        (self.watched(body, Some(&attempt)).await, None)
+    }
+
+    /// Polls a body until it ends or has to stop; it is dropped before this returns.
+    async fn watched<F>(&self, body: F, attempt: Option<&Arc<Attempt>>) -> TaskEnd<P, M>
+    where
+        F: Future<Output = Result<TaskOutput<P, M>, Closed>>,
+    {
+        let mut body = pin!(guarded(body));
+        let end = std::future::poll_fn(|cx| {
+            if let Some(attempt) = attempt {
+                self.run.mind(attempt);
+            }
+            let poll = self.cell.watch(cx, |cx| body.as_mut().poll(cx));
+            // Under fail-fast what begins to wait is stopped as what waited before was.
+            if poll.is_pending()
+                && attempt.is_some_and(|attempt| attempt.is_waiting())
+                && self.run.stopping.load(Ordering::Acquire)
+            {
+                return Poll::Ready(Err(Stop::Cancel));
+            }
+            poll
+        });
+        match end.await {
+            Ok(Ok(Ok(returned))) => End::Returned(returned),
+            Ok(Ok(Err(Closed))) => End::PoolClosed,
+            Ok(Err(panic)) => End::Panicked(panic),
+            Err(stop) => End::Stopped(stop),
+        }
+    }
+
+    /// Records the end and, if nobody else wants the slot, takes the next input onto it.
+    fn next(
+        &self,
+        result: TaskResult<P::Value>,
+        now: Instant,
+        token: SlotToken,
+    ) -> Option<(P::Work, SlotToken)> {
+        let run = &self.run;
+        // With somebody to tell of each end and beginning, the conductor's way is the simpler one.
+        let may_go_on = !run.is_fatal(result.status) && run.settings.on_progress.is_none();
+        let mut result = Some(result);
+        let next = run.change(|state, wakers| {
+            let at_hand = P::AT_ONCE || state.ahead.is_some();
+            let room = state.untaken.len() < run.untaken_max && state.stopped.is_none();
+            let own = usize::from(state.conductor_in_line);
+            if !may_go_on || !at_hand || !room || run.settings.pool.is_contended(own) {
+                return None;
+            }
+            let mut cx = Context::from_waker(Waker::noop());
+            let Poll::Ready(Some(input)) = state.pull(run, wakers, &mut cx) else { return None };
+            result.take().into_iter().for_each(|result| state.record(run, result, wakers));
+            state.tally.began += 1;
+            let (card, work) = input.begin(now);
+            self.cell.begin(card);
+            Some(work)
+        });
+        let Some(work) = next else {
+            // The slot is free before the result is seen.
+            drop(token);
+            result.into_iter().for_each(|result| run.report(result));
+            return None;
+        };
+        Some((work, token))
+    }
+}
+
+impl<P: Producer<M>, M: Send + 'static> Drop for Worker<P, M> {
+    fn drop(&mut self) {
+        // A card that is left means that the worker was dropped with its runtime.
+        if let Some(card) = self.cell.end() {
+            let end: TaskEnd<P, M> = End::Stopped(Stop::Cancel);
+            self.run.report_now(self.run.result(card, end, Instant::now()));
+        }
+        let cell = self.run.change(|state, wakers| {
+            if !self.given_up {
+                state.leave(wakers);
+            }
+            state.cells.remove(self.key)
+        });
+        drop(cell);
+    }
+}
+
+/// Passes on what a task says of itself.
+struct TaskObserver<P: Producer<M>, M: Send + 'static> {
+    run: Arc<Run<P, M>>,
+    name: String,
+}
+
+impl<P: Producer<M>, M: Send + 'static> Observer for TaskObserver<P, M> {
+    fn progress(&self, fraction: f64, message: &str) {
+        self.run.tell(&self.name, News::Said { fraction, message });
+    }
+}
+
+impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
+    /// A task that may go on after a wait has an earlier deadline than any that begins: the
+    /// conductor is told if it would look too late.
+    fn mind(&self, attempt: &Attempt) {
+        let Some(limit) = self.settings.timeout else { return };
+        if !attempt.is_waiting() {
+            return;
+        }
+        let (used, _) = attempt.active();
+        let look = nanos(self.began.elapsed() + limit.saturating_sub(used));
+        if self.next_look.fetch_min(look, Ordering::AcqRel) > look {
+            self.change(|state, wakers| {
+                state.conductor.take().into_iter().for_each(|w| wakers.push(w))
+            });
+        }
+    }
+}
