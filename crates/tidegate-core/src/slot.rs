@@ -311,6 +311,7 @@ impl<T> SlotBook<T> {
             };
             let Some(key) = next else { return };
             self.unlink(key);
+            self.count_turn(self.nodes.get(key).request.lane);
             let place = self.nodes.get_mut(key);
             self.in_use += place.request.weight;
             let state = std::mem::replace(&mut place.state, PlaceState::Granted);
@@ -332,13 +333,16 @@ impl<T> SlotBook<T> {
         if let Some((_, key)) = blocked.filter(|&(older, _)| older < order) {
             self.overtake(key);
         }
-        let class = &self.classes[at];
+        self.classes[at].chain.first()
+    }
+
+    /// Counts a grant as its lane's turn, also one of kept units.
+    fn count_turn(&mut self, lane: Lane) {
         let starters = self.classes.iter().any(|class| class.lane == Lane::Start);
-        self.streak = match class.lane {
+        self.streak = match lane {
             Lane::Resume if starters => (self.streak + 1).min(RESUMES_PER_START),
             _ => 0,
         };
-        class.chain.first()
     }
 
     /// The oldest waiter that fits, per lane, as its class; and the oldest that does not.

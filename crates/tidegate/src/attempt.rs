@@ -1,4 +1,4 @@
-//! One entry of a task: its slot, and the gate through which its body is polled.
+//! One entry of a task and its slot.
 //!
 //! The slot belongs to the [`Attempt`], not to the body: a wait releases it, and whoever must go on
 //! stands in line for it again. An attempt's slot is held, released, or stood in line for; how many
@@ -7,7 +7,8 @@
 //! - A wait that begins to wait releases the slot.
 //! - A wait that has ended stands in line, and does not return before the slot is held.
 //! - A wait that is dropped leaves the line, unless nobody else waits: then the body is going on,
-//!   and the [`Gate`] stands in line for it and does not poll it until the slot is held.
+//!   and the [gate](crate::gate) stands in line for it and does not poll it until the slot is held. If the
+//!   body waits again instead, that wait leaves the line.
 //!
 //! No lock is held while a slot is given back or a line is left: both wake others.
 
@@ -15,9 +16,7 @@ use crate::error::Closed;
 use crate::slot::{InLine, SlotToken};
 use crate::sync::{Mutex, Wakers, lock};
 use crate::tide::Tide;
-use pin_project_lite::pin_project;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
@@ -36,6 +35,8 @@ pub(crate) struct Attempt {
     pub(crate) id: TaskExecutionId,
     pub(crate) cancel: Option<CancellationToken>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// Whether the body is polled through a [gate](crate::gate).
+    pub(crate) gated: bool,
     tide: Arc<Tide>,
     slot: Mutex<Slot>,
 }
@@ -59,6 +60,11 @@ impl Slot {
     fn is_held(&self) -> bool {
         self.token.as_ref().is_some_and(SlotToken::is_held)
     }
+
+    /// The place in line, if nobody wants the slot; to be dropped outside the lock.
+    fn leave_line(&mut self) -> Option<InLine> {
+        if self.resuming == 0 { self.line.take() } else { None }
+    }
 }
 
 impl Attempt {
@@ -67,6 +73,7 @@ impl Attempt {
             id: TaskExecutionId::new(std::time::SystemTime::now().into(), fastrand::u128(..)),
             cancel: None,
             observer: None,
+            gated: true,
             tide: token.pool().tide().clone(),
             slot: Mutex::new(Slot {
                 token: Some(token),
@@ -108,14 +115,14 @@ impl Attempt {
     pub(crate) fn begin_wait(&self) {
         let mut slot = lock(&self.slot);
         slot.waiting += 1;
-        if !slot.is_held() {
-            return;
+        if slot.is_held() {
+            let active = slot.held_since.elapsed();
+            slot.active += active;
         }
-        let active = slot.held_since.elapsed();
-        slot.active += active;
         let held = slot.token.as_mut().and_then(SlotToken::split_off);
+        let left = slot.leave_line();
         drop(slot);
-        drop(held);
+        drop((held, left));
     }
 
     /// A wait has ended (`waited`: after it had released the slot) and wants the slot from here on.
@@ -139,16 +146,16 @@ impl Attempt {
             false => slot.waiting -= 1,
             true => slot.resuming -= 1,
         }
-        // The others still wait, so nobody wants the slot. With no wait left the body is going on
-        // and the place in line is the gate's.
-        let left = if slot.resuming == 0 && slot.waiting > 0 { slot.line.take() } else { None };
+        // With no wait left the body is going on and the place in line is the gate's.
+        let going_on = slot.waiting == 0 && self.gated;
+        let left = if going_on { None } else { slot.leave_line() };
         drop(slot);
         drop(left);
     }
 
     /// Whether the body may be polled: the slot is held, or it waits; otherwise in line for the
     /// slot.
-    fn poll_enter(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+    pub(crate) fn poll_enter(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         match self.is_waiting() {
             true => Poll::Ready(Ok(())),
             false => self.poll_slot(cx),
@@ -207,50 +214,5 @@ impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.is_slot_held();
         f.debug_struct("Attempt").field("id", &self.id).field("is_slot_held", &held).finish()
-    }
-}
-
-pin_project! {
-    /// Polls a body only while its attempt holds the slot or waits. The attempt is over when the
-    /// gate is dropped, after the body.
-    pub(crate) struct Gate<F> {
-        #[pin]
-        body: F,
-        attempt: EndOnDrop,
-    }
-}
-
-struct EndOnDrop(Arc<Attempt>);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        drop(self.0.end());
-    }
-}
-
-impl<F: Future> Gate<F> {
-    pub(crate) fn new(attempt: Arc<Attempt>, body: F) -> Self {
-        Gate { body, attempt: EndOnDrop(attempt) }
-    }
-}
-
-impl<F: Future> Future for Gate<F> {
-    type Output = Result<F::Output, Closed>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let attempt = &this.attempt.0;
-        if let Err(closed) = ready!(attempt.poll_enter(cx)) {
-            return Poll::Ready(Err(closed));
-        }
-        if let Poll::Ready(output) = this.body.poll(cx) {
-            return Poll::Ready(Ok(output));
-        }
-        // If the body has dropped its wait, this stands in line at once. Being granted the slot at
-        // once needs no further poll: the body is pending on something of its own.
-        match attempt.poll_enter(cx) {
-            Poll::Ready(Err(closed)) => Poll::Ready(Err(closed)),
-            _ => Poll::Pending,
-        }
     }
 }

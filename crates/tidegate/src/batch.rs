@@ -214,8 +214,9 @@ impl Batch {
         Ok(collect(stream).await)
     }
 
-    /// Runs all inputs and yields each result as it ends. If the results are not taken, no more
-    /// than a bounded number of tasks are run ahead.
+    /// Runs all inputs and yields each result as it ends (those of tasks that end one right after
+    /// the other within a millisecond). If the results are not taken, no more than a bounded number
+    /// of tasks are run ahead: a few hundred, or as many as the parallel limit if that is more.
     ///
     /// # Cancel safety
     /// Dropping the stream cancels everything that is under way; the slots come back.

@@ -159,14 +159,21 @@ pub fn tcp(address: impl Into<String>) -> Condition {
     Condition::built_in(format!("tcp {address:?}"), move || {
         let address = address.clone();
         async move {
-            let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-            if port.is_none() {
+            if !is_host_and_port(&address) {
                 let wrong = format!("\"{address}\" is not of the form host:port");
                 return Err(TaskError::permanent(wrong));
             }
             let connect = tokio::net::TcpStream::connect(&address);
             Ok(matches!(tokio::time::timeout(CHECK_TIMEOUT, connect).await, Ok(Ok(_))))
         }
+    })
+}
+
+/// An IPv6 address as host stands in brackets.
+fn is_host_and_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| {
+        let bracketed = host.starts_with('[') && host.ends_with(']');
+        !host.is_empty() && (bracketed || !host.contains(':')) && port.parse::<u16>().is_ok()
     })
 }
 
@@ -207,10 +214,15 @@ where
 #[cfg(feature = "http")]
 pub fn http(url: impl Into<String>) -> Condition {
     let url = url.into();
-    let client = reqwest::Client::builder().timeout(CHECK_TIMEOUT).build();
-    let client = client.map_err(|error| format!("cannot make an HTTP client: {error}"));
+    // Made at the first look: of equal conditions only one is looked at.
+    let mut client = None;
     Condition::built_in(format!("http {url:?}"), move || {
-        let (url, client) = (url.clone(), client.clone());
+        let url = url.clone();
+        let client = client.get_or_insert_with(|| {
+            let client = reqwest::Client::builder().timeout(CHECK_TIMEOUT).build();
+            client.map_err(|error| format!("cannot make an HTTP client: {error}"))
+        });
+        let client = client.clone();
         async move {
             let parsed = reqwest::Url::parse(&url).map_err(|error| {
                 TaskError::permanent(format!("\"{url}\" is not a URL: {error}"))

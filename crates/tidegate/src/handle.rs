@@ -2,6 +2,7 @@
 
 use crate::attempt::Attempt;
 use crate::slot::SlotToken;
+use crate::tide::Timer;
 use crate::wait::{All, Any, Sleep, Until, Wait, While, Yield};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +21,6 @@ use tidegate_core::{TaskExecutionId, Timestamp};
 #[derive(Debug)]
 pub struct TaskHandle {
     attempt: Arc<Attempt>,
-    standalone: bool,
 }
 
 impl TaskHandle {
@@ -30,12 +30,14 @@ impl TaskHandle {
     /// There is no gate around such a task: after a wait was dropped in the middle, it goes on
     /// without the slot.
     pub fn new(token: SlotToken) -> Self {
-        TaskHandle { attempt: Arc::new(Attempt::new(token)), standalone: true }
+        let mut attempt = Attempt::new(token);
+        attempt.gated = false;
+        TaskHandle { attempt: Arc::new(attempt) }
     }
 
     /// The handle of a task that is polled through a gate.
     pub(crate) fn of(attempt: Arc<Attempt>) -> Self {
-        TaskHandle { attempt, standalone: false }
+        TaskHandle { attempt }
     }
 
     pub(crate) fn attempt(&self) -> &Arc<Attempt> {
@@ -99,7 +101,7 @@ impl TaskHandle {
     /// # Cancel safety
     /// See [`Wait`].
     pub fn sleep(&self, delay: Duration) -> Wait<'_, ()> {
-        Wait::new(&self.attempt, Sleep::new(delay))
+        Wait::new(&self.attempt, Sleep::For(delay))
     }
 
     /// Waits, without the slot, until an instant on the wall clock, such as a
@@ -108,7 +110,8 @@ impl TaskHandle {
     /// # Cancel safety
     /// See [`Wait`].
     pub fn sleep_until(&self, instant: impl Into<Timestamp>) -> Wait<'_, ()> {
-        self.sleep(instant.into().since(SystemTime::now().into()))
+        let delay = instant.into().since(SystemTime::now().into());
+        Wait::new(&self.attempt, Sleep::Until(Timer::after(self.attempt.tide(), delay)))
     }
 
     /// Waits for the first of several; of those that are over at the same time, for the first by
@@ -213,13 +216,13 @@ impl TaskHandle {
     /// [`run`](crate::SlotPool::run), [`spawn`](crate::SlotPool::spawn) and
     /// [`Batch`](crate::Batch): there the slot belongs to the task.
     pub fn into_slot_token(self) -> Option<SlotToken> {
-        if self.standalone { self.attempt.end() } else { None }
+        if self.attempt.gated { None } else { self.attempt.end() }
     }
 }
 
 impl Drop for TaskHandle {
     fn drop(&mut self) {
-        if self.standalone {
+        if !self.attempt.gated {
             drop(self.attempt.end());
         }
     }

@@ -17,5 +17,5 @@ pub(crate) use line::InLine;
 pub(crate) use pool::Ended;
 pub use pool::{Acquire, SlotPool, Totals, Waiter};
 pub(crate) use run::guarded;
-pub use run::{Plain, Spawned, WithHandle, Work};
+pub use run::{Plain, Running, Spawned, WithHandle, Work};
 pub use token::{Reclaim, SlotToken};

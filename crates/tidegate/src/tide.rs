@@ -12,7 +12,7 @@
 mod probes;
 mod wheel;
 
-pub(crate) use probes::{Check, Pace, Subscribed, Subscription};
+pub(crate) use probes::{Check, First, Pace, Subscribed, Subscription};
 pub(crate) use wheel::Timer;
 
 use crate::slot::{Acquire, SlotPool};
@@ -89,6 +89,8 @@ impl Drop for Driver {
 
 async fn drive(mut driver: Driver) {
     let tide = &driver.tide.clone();
+    // Kept while checks are due, or whatever wakes the driver would cost it its place.
+    let mut in_line: Option<Acquire<'_>> = None;
     loop {
         let (busy, next) = tide.turn();
         if busy {
@@ -101,20 +103,23 @@ async fn drive(mut driver: Driver) {
                 driver.ended = true;
                 return;
             }
-            _ => idle(tide, next, checks).await,
+            (_, false) => in_line = None,
+            (_, true) if in_line.is_none() => in_line = Some(tide.permits().acquire()),
+            _ => {}
         }
+        idle(tide, next, &mut in_line).await;
     }
 }
 
 /// Waits for the next timer, for news, or (while checks are due) for leave to make one.
-async fn idle(tide: &Arc<Tide>, next: Option<Instant>, checks: bool) {
+async fn idle(tide: &Arc<Tide>, next: Option<Instant>, in_line: &mut Option<Acquire<'_>>) {
     let mut news = pin!(tide.nudge.notified());
     let mut timer = pin!(next.map(tokio::time::sleep_until));
-    let mut permit: Option<Acquire<'_>> = checks.then(|| tide.permits().acquire());
     let permit = std::future::poll_fn(|cx: &mut Context<'_>| {
-        if let Some(acquire) = &mut permit
+        if let Some(acquire) = in_line
             && let Poll::Ready(permit) = Pin::new(acquire).poll(cx)
         {
+            *in_line = None;
             return Poll::Ready(permit.ok());
         }
         let timer = timer.as_mut().as_pin_mut();
@@ -153,15 +158,23 @@ impl Tide {
         let next = wheel.rest_until_next();
         drop(wheel);
         drop(probes);
+        // The checks first: the tasks may wake for their time-outs, and what is true at the last
+        // moment is true.
+        let more = self.check_due();
         woken.wake();
+        (more || left == 0, next)
+    }
+
+    /// Makes checks that are due, a bounded number. Says whether more can be made at once.
+    fn check_due(self: &Arc<Self>) -> bool {
         for _ in 0..TURN {
             if !lock(&self.probes).has_due() {
-                return (left == 0, next);
+                return false;
             }
             // Without leave to check, the driver waits for it in line.
-            let Ok(permit) = self.permits().try_acquire(1) else { return (left == 0, next) };
+            let Ok(permit) = self.permits().try_acquire(1) else { return false };
             probes::check_next(self, permit);
         }
-        (true, next)
+        true
     }
 }

@@ -26,6 +26,8 @@ use std::time::Duration;
 /// giving the slot away for them would cost more than it gains; a hanging one must not hold it.
 const FIRST_CHECK: Duration = Duration::from_millis(10);
 
+const POLLED_TOO_LATE: &str = "a wait was polled after it had returned";
+
 /// A wait for something, during which the task's slot is given back. Made by
 /// [`TaskHandle`](crate::TaskHandle)'s methods; nothing happens until it is awaited.
 ///
@@ -42,7 +44,8 @@ const FIRST_CHECK: Duration = Duration::from_millis(10);
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Wait<'h, T> {
     attempt: &'h Arc<Attempt>,
-    source: Pin<Box<dyn Source<T> + 'h>>,
+    /// Gone when it is over: while the wait queues for the slot nothing is looked at any more.
+    source: Option<Pin<Box<dyn Source<T> + 'h>>>,
     options: Options,
     /// Runs from the first poll.
     timeout: Option<Timer>,
@@ -182,7 +185,7 @@ impl<'h, T> Wait<'h, T> {
     pub(crate) fn new(attempt: &'h Arc<Attempt>, source: impl Source<T> + 'h) -> Self {
         Wait {
             attempt,
-            source: Box::pin(source),
+            source: Some(Box::pin(source)),
             options: Options::default(),
             timeout: None,
             grace: None,
@@ -223,19 +226,25 @@ impl<'h, T> Wait<'h, T> {
         T: Send + 'h,
         F: FnOnce(T) -> U + Send + 'h,
     {
-        let attempt = self.attempt;
-        Wait::new(attempt, combine::Map { inner: Some((self, f)) })
+        let (attempt, name) = (self.attempt, self.options.name.clone());
+        let mut mapped = Wait::new(attempt, combine::Map { inner: Some((self, f)) });
+        mapped.options.name = name;
+        mapped
     }
 
     /// Polls what is waited for, with its time-out, and leaves the slot alone.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Step<Result<T, WaitError>> {
-        let Wait { attempt, options, .. } = self;
+        let Wait { attempt, options, source, .. } = self;
+        let Some(source) = source else {
+            // It was over before it became part of another wait.
+            return Step::Ready(self.take_result().expect(POLLED_TOO_LATE));
+        };
         let around = Around { tide: attempt.tide(), options };
-        if let Err(invalid) = options.validate(self.source.is_polled()) {
+        if let Err(invalid) = options.validate(source.is_polled()) {
             return Step::Ready(Err(WaitError::Invalid(invalid)));
         }
         // The source first: what is true at the last moment is true.
-        let step = self.source.as_mut().poll_source(cx, around);
+        let step = source.as_mut().poll_source(cx, around);
         if let (Some(limit), Step::Checking | Step::Waiting) = (options.timeout, &step) {
             let timer = self.timeout.get_or_insert_with(|| Timer::after(attempt.tide(), limit));
             if timer.poll(cx).is_ready() {
@@ -255,7 +264,15 @@ impl<'h, T> Wait<'h, T> {
     fn end(&mut self, result: Result<T, WaitError>) {
         self.attempt.end_wait(matches!(self.phase, Phase::Waiting));
         self.phase = Phase::Resuming(Some(result));
-        (self.timeout, self.grace) = (None, None);
+        (self.source, self.timeout, self.grace) = (None, None, None);
+    }
+
+    /// What it is to return; `None` once it has.
+    fn take_result(&mut self) -> Option<Result<T, WaitError>> {
+        match &mut self.phase {
+            Phase::Resuming(result) => result.take(),
+            _ => None,
+        }
     }
 }
 
@@ -297,11 +314,9 @@ impl<T> Future for Wait<'_, T> {
                 _ => return Poll::Pending,
             }
         }
-        let Phase::Resuming(result) = &mut this.phase else {
-            panic!("a wait was polled after it had returned")
-        };
+        assert!(!matches!(this.phase, Phase::Over), "{POLLED_TOO_LATE}");
         let slot = ready!(this.attempt.poll_resume(cx));
-        let result = result.take().expect("a wait's result is taken once");
+        let result = this.take_result().expect(POLLED_TOO_LATE);
         this.phase = Phase::Over;
         Poll::Ready(slot.map_err(|Closed| WaitError::Closed).and(result))
     }

@@ -1,14 +1,14 @@
 //! A task under way, as the conductor sees it.
 //!
 //! Each worker has one cell. The conductor sets a task's stop there; the worker sees it before and
-//! after every poll of the body. Whoever takes the task's [`Card`] reports its end, so that it is
+//! after every poll that does not end the body. Whoever takes the task's [`Card`] reports its end, so that it is
 //! reported once: usually the worker, or the conductor when the time is up and the body is stuck in
 //! a poll.
 
 use crate::attempt::Attempt;
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -56,11 +56,12 @@ pub(super) enum Time {
 }
 
 impl Cell {
-    /// A task begins.
+    /// A task begins; its first poll follows at once.
     pub(super) fn begin(&self, card: Card) {
         let mut state = lock(&self.state);
         state.card = Some(card);
         state.stop = None;
+        state.polling = true;
     }
 
     /// The task may wait; this is how much time it has used.
@@ -68,39 +69,28 @@ impl Cell {
         lock(&self.state).attempt = Some(attempt);
     }
 
-    /// Polls the body, unless or until it has to stop.
-    pub(super) fn watch<T>(
-        &self,
-        cx: &mut Context<'_>,
-        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<Result<T, Stop>> {
+    /// The body is about to be polled again, unless it has to stop.
+    pub(super) fn enter(&self) -> Result<(), Stop> {
         let mut state = lock(&self.state);
-        if let Some(stop) = state.stop {
-            return Poll::Ready(Err(stop));
-        }
-        state.polling = true;
-        drop(state);
-        let poll = poll(cx);
+        state.polling = state.stop.is_none();
+        state.stop.map_or(Ok(()), Err)
+    }
+
+    /// The body was polled and goes on, unless it has to stop.
+    pub(super) fn leave(&self, waker: &Waker) -> Result<(), Stop> {
         let mut state = lock(&self.state);
         state.polling = false;
-        match (poll, state.stop) {
-            // What the body returned in the same instant stands, unless its end was reported.
-            (Poll::Ready(output), _) if state.card.is_some() => Poll::Ready(Ok(output)),
-            (_, Some(stop)) => Poll::Ready(Err(stop)),
-            (Poll::Ready(output), None) => Poll::Ready(Ok(output)),
-            (Poll::Pending, None) => {
-                match &mut state.waker {
-                    Some(known) if known.will_wake(cx.waker()) => {}
-                    other => *other = Some(cx.waker().clone()),
-                }
-                Poll::Pending
-            }
+        match &state.waker {
+            Some(known) if known.will_wake(waker) => {}
+            _ => state.waker = Some(waker.clone()),
         }
+        state.stop.map_or(Ok(()), Err)
     }
 
     /// The end: the card, unless the conductor has reported it.
     pub(super) fn end(&self) -> Option<Card> {
         let mut state = lock(&self.state);
+        state.polling = false;
         state.attempt = None;
         state.card.take()
     }

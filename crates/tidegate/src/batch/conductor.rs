@@ -14,6 +14,9 @@ use std::time::Duration;
 use tidegate_core::slot::Lane;
 use tokio::time::Instant;
 
+/// How long the consumer may be left asleep while results of tiny tasks gather.
+const OWED_MAX: Duration = Duration::from_millis(1);
+
 /// Tasks begun and unfinished at once, most of them waiting; each costs memory.
 const IN_MEMORY_MAX: usize = 100_000;
 
@@ -22,6 +25,8 @@ pub(super) struct Conductor<P: Producer<M>, M: Send + 'static> {
     run: Arc<Run<P, M>>,
     line: Option<InLine>,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// Runs while there are results that the consumer was not woken for.
+    owing: Option<Pin<Box<tokio::time::Sleep>>>,
     ended: bool,
 }
 
@@ -35,7 +40,7 @@ enum Todo {
 
 impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
     pub(super) fn new(run: Arc<Run<P, M>>) -> Self {
-        Conductor { run, line: None, timer: None, ended: false }
+        Conductor { run, line: None, timer: None, owing: None, ended: false }
     }
 
     pub(super) async fn conduct(mut self) {
@@ -55,6 +60,7 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.mind_consumer(cx);
         self.mind_time(cx);
         loop {
             match self.prepare(cx) {
@@ -88,7 +94,7 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
                 state.ahead = Some(input);
             }
             if state.is_quiet() {
-                state.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
+                state.wake_consumer(run, wakers);
                 return Todo::End;
             }
             state.conductor = Some(cx.waker().clone());
@@ -121,6 +127,20 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
         if let Some((key, cell, work)) = launched {
             let worker = Worker { run: run.clone(), cell, key, given_up: false };
             tokio::spawn(worker.work(work, token));
+        }
+    }
+
+    /// Wakes the consumer for results that have lain for a millisecond.
+    fn mind_consumer(&mut self, cx: &mut Context<'_>) {
+        if self.owing.is_none() && self.run.owed.load(Ordering::Relaxed) {
+            self.owing = Some(Box::pin(tokio::time::sleep(OWED_MAX)));
+        }
+        if let Some(timer) = &mut self.owing
+            && timer.as_mut().poll(cx).is_ready()
+        {
+            self.owing = None;
+            let run = &self.run;
+            run.change(|state, wakers| state.wake_consumer(run, wakers));
         }
     }
 
@@ -168,7 +188,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
             self.settings.pool.set_leaky(true);
             let end: TaskEnd<P, M> = End::Stopped(Stop::Timeout);
             self.report(self.result(card, end, now));
-            self.change(|state, wakers| state.leave(wakers));
+            self.change(|state, wakers| state.leave(self, wakers));
         }
         soonest
     }
@@ -181,7 +201,7 @@ impl<P: Producer<M>, M: Send + 'static> Drop for Conductor<P, M> {
             let run = &self.run;
             run.change(|state, wakers| {
                 state.stop(run, Stopped::Cancelled, wakers);
-                state.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
+                state.wake_consumer(run, wakers);
             });
         }
     }

@@ -14,6 +14,7 @@ use super::results::{BatchStream, Supply, TaskResult, TaskStatus};
 use super::settings::Settings;
 use super::{News, OnFailure, Progress};
 use crate::error::{Closed, Panic, TimedOut};
+use crate::gate::Passed;
 use crate::slot::{Ended, Work};
 use crate::sync::{Mutex, Wakers, lock};
 use crate::task_error::TaskError;
@@ -28,7 +29,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Results that may lie untaken before nothing new begins, or the parallel limit if that is more.
-const UNTAKEN_MAX: usize = 64;
+/// Enough that the consumer is woken once for many tiny tasks.
+const UNTAKEN_MAX: usize = 256;
 
 /// Starts a run on the present runtime.
 pub(super) fn start<P, M>(settings: Settings, producer: P) -> BatchStream<P::Value>
@@ -44,6 +46,7 @@ where
         cancel,
         next_look: AtomicU64::new(u64::MAX),
         stopping: AtomicBool::new(false),
+        owed: AtomicBool::new(false),
         killed: AtomicBool::new(false),
         untaken_max: UNTAKEN_MAX.max(settings.parallel_limit as usize),
         state: Mutex::new(State {
@@ -76,6 +79,8 @@ pub(super) struct Run<P: Producer<M>, M> {
     pub(super) next_look: AtomicU64,
     /// Whether nothing new begins, readable without the lock.
     pub(super) stopping: AtomicBool,
+    /// Whether there are results that the consumer was not woken for.
+    pub(super) owed: AtomicBool,
     /// Whether what is under way has to stop too.
     pub(super) killed: AtomicBool,
     pub(super) state: Mutex<State<P, M>>,
@@ -151,6 +156,29 @@ pub(super) enum End<T, E> {
     Stopped(Stop),
 }
 
+/// A body that cannot wait, its panic as a value.
+impl<T, E> From<Result<Result<Result<T, E>, Panic>, Stop>> for End<T, E> {
+    fn from(end: Result<Result<Result<T, E>, Panic>, Stop>) -> Self {
+        match end {
+            Ok(Ok(returned)) => End::Returned(returned),
+            Ok(Err(panic)) => End::Panicked(panic),
+            Err(stop) => End::Stopped(stop),
+        }
+    }
+}
+
+/// A body behind its gate.
+impl<T, E> From<Result<Passed<Result<T, E>>, Stop>> for End<T, E> {
+    fn from(end: Result<Passed<Result<T, E>>, Stop>) -> Self {
+        match end {
+            Ok(Passed::Returned(returned)) => End::Returned(returned),
+            Ok(Passed::Panicked(panic)) => End::Panicked(panic),
+            Ok(Passed::Closed) => End::PoolClosed,
+            Err(stop) => End::Stopped(stop),
+        }
+    }
+}
+
 impl<P: Producer<M>, M: Send + 'static> State<P, M> {
     /// The next input, if the producer has it at hand. A producer that panics is not asked again;
     /// what it failed to produce counts as an input that failed.
@@ -183,6 +211,7 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
             let name = format!("input {index}");
             let result = TaskResult { index, name, status, queued, ..unbegun(error) };
             self.record(run, result, wakers);
+            self.wake_consumer(run, wakers);
         }
         Poll::Ready(None)
     }
@@ -204,7 +233,22 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
             self.stop(run, Stopped::Failure, wakers);
         }
         self.untaken.push_back(result);
+    }
+
+    /// The consumer is woken at once, as it should be unless the next end is about to follow.
+    pub(super) fn wake_consumer(&mut self, run: &Run<P, M>, wakers: &mut Wakers) {
+        run.owed.store(false, Ordering::Relaxed);
         self.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
+    }
+
+    /// The consumer is woken after a millisecond at the latest: the conductor is told to, unless it
+    /// was already. Waking it for each of many tiny tasks would cost more than they do.
+    pub(super) fn owe_consumer(&mut self, run: &Run<P, M>, wakers: &mut Wakers) {
+        if self.untaken.len() >= run.untaken_max / 2 {
+            self.wake_consumer(run, wakers);
+        } else if self.consumer.is_some() && !run.owed.swap(true, Ordering::Relaxed) {
+            self.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+        }
     }
 
     /// From here on nothing begins; what is under way stops too, or only what waits.
@@ -231,12 +275,12 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
     }
 
     /// A worker or callback is done.
-    pub(super) fn leave(&mut self, wakers: &mut Wakers) {
+    pub(super) fn leave(&mut self, run: &Run<P, M>, wakers: &mut Wakers) {
         self.under_way -= 1;
         // The conductor may have waited for room; the consumer, for the end.
         self.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
         if self.under_way == 0 {
-            self.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
+            self.wake_consumer(run, wakers);
         }
     }
 }
@@ -343,7 +387,10 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
     pub(super) fn report_now(&self, result: TaskResult<P::Value>) {
         let said =
             self.settings.on_progress.is_some().then(|| (result.name.clone(), result.status));
-        self.change(|state, wakers| state.record(self, result, wakers));
+        self.change(|state, wakers| {
+            state.record(self, result, wakers);
+            state.wake_consumer(self, wakers);
+        });
         if let Some((name, status)) = said {
             self.tell(&name, News::Ended(status));
         }
@@ -398,7 +445,7 @@ impl<P: Producer<M>, M: Send + 'static> Drop for Late<P, M> {
         if let Some(result) = self.result.take() {
             self.run.report_now(result);
         }
-        self.run.change(|state, wakers| state.leave(wakers));
+        self.run.change(|state, wakers| state.leave(&self.run, wakers));
     }
 }
 
@@ -432,8 +479,6 @@ impl<P: Producer<M>, M: Send + 'static> Supply<P::Value> for Run<P, M> {
     }
 }
 
-pub(super) type TaskOutput<P, M> =
-    Result<<P as Producer<M>>::Value, <<P as Producer<M>>::Work as Work<M>>::Error>;
 pub(super) type TaskEnd<P, M> =
     End<<P as Producer<M>>::Value, <<P as Producer<M>>::Work as Work<M>>::Error>;
 pub(super) type Pulled<W> = Poll<Option<Input<W>>>;

@@ -4,9 +4,9 @@ use super::News;
 use super::cell::{Cell, Stop};
 use super::inputs::Producer;
 use super::results::TaskResult;
-use super::run::{End, Run, TaskEnd, TaskOutput, nanos};
-use crate::attempt::{Attempt, Gate, Observer};
-use crate::error::Closed;
+use super::run::{End, Run, TaskEnd, nanos};
+use crate::attempt::{Attempt, Observer};
+use crate::gate::Gate;
 use crate::handle::TaskHandle;
 use crate::slot::{SlotToken, Work, guarded};
 use std::pin::pin;
@@ -56,8 +56,8 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
     /// Runs one task. A token that can be used again comes back.
     async fn run_one(&self, work: P::Work, token: SlotToken) -> (TaskEnd<P, M>, Option<SlotToken>) {
         if !P::Work::WAITS {
-            let body = async { Ok(work.begin(|| unreachable!("it wants no handle")).await) };
-            return (self.watched(body, None).await, Some(token));
+            let body = guarded(work.begin(|| unreachable!("it wants no handle")));
+            return (self.watched(body, None).await.into(), Some(token));
         }
         let mut attempt = Attempt::new(token);
         attempt.cancel = Some(self.run.cancel.clone());
@@ -67,40 +67,46 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
         }
         let attempt = Arc::new(attempt);
         self.cell.attach(attempt.clone());
-        let gate = attempt.clone();
-        let body = async {
-            let body = work.begin(|| TaskHandle::of(gate.clone()));
-            Gate::new(gate, body).await
-        };
-        (self.watched(body, Some(&attempt)).await, None)
+        let make = |attempt: &Arc<Attempt>| work.begin(|| TaskHandle::of(attempt.clone()));
+        let body = Gate::new(attempt.clone(), make);
+        (self.watched(body, Some(&attempt)).await.into(), None)
     }
 
     /// Polls a body until it ends or has to stop; it is dropped before this returns.
-    async fn watched<F>(&self, body: F, attempt: Option<&Arc<Attempt>>) -> TaskEnd<P, M>
-    where
-        F: Future<Output = Result<TaskOutput<P, M>, Closed>>,
-    {
-        let mut body = pin!(guarded(body));
-        let end = std::future::poll_fn(|cx| {
+    async fn watched<F: Future>(
+        &self,
+        body: F,
+        attempt: Option<&Arc<Attempt>>,
+    ) -> Result<F::Output, Stop> {
+        let mut body = pin!(body);
+        let mut first = true;
+        std::future::poll_fn(|cx| {
             if let Some(attempt) = attempt {
                 self.run.mind(attempt);
             }
-            let poll = self.cell.watch(cx, |cx| body.as_mut().poll(cx));
-            // Under fail-fast what begins to wait is stopped as what waited before was.
-            if poll.is_pending()
-                && attempt.is_some_and(|attempt| attempt.is_waiting())
-                && self.run.stopping.load(Ordering::Acquire)
+            if !std::mem::take(&mut first)
+                && let Err(stop) = self.cell.enter()
             {
+                return Poll::Ready(Err(stop));
+            }
+            if let Poll::Ready(output) = body.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            if let Err(stop) = self.cell.leave(cx.waker()) {
+                return Poll::Ready(Err(stop));
+            }
+            // The next end may be far away.
+            if self.run.owed.load(Ordering::Relaxed) {
+                self.run.change(|state, wakers| state.wake_consumer(&self.run, wakers));
+            }
+            // Under fail-fast what begins to wait is stopped as what waited before was.
+            let waits = attempt.is_some_and(|attempt| attempt.is_waiting());
+            if waits && self.run.stopping.load(Ordering::Acquire) {
                 return Poll::Ready(Err(Stop::Cancel));
             }
-            poll
-        });
-        match end.await {
-            Ok(Ok(Ok(returned))) => End::Returned(returned),
-            Ok(Ok(Err(Closed))) => End::PoolClosed,
-            Ok(Err(panic)) => End::Panicked(panic),
-            Err(stop) => End::Stopped(stop),
-        }
+            Poll::Pending
+        })
+        .await
     }
 
     /// Records the end and, if nobody else wants the slot, takes the next input onto it.
@@ -124,6 +130,7 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
             let mut cx = Context::from_waker(Waker::noop());
             let Poll::Ready(Some(input)) = state.pull(run, wakers, &mut cx) else { return None };
             result.take().into_iter().for_each(|result| state.record(run, result, wakers));
+            state.owe_consumer(run, wakers);
             state.tally.began += 1;
             let (card, work) = input.begin(now);
             self.cell.begin(card);
@@ -148,7 +155,7 @@ impl<P: Producer<M>, M: Send + 'static> Drop for Worker<P, M> {
         }
         let cell = self.run.change(|state, wakers| {
             if !self.given_up {
-                state.leave(wakers);
+                state.leave(&self.run, wakers);
             }
             state.cells.remove(self.key)
         });

@@ -1,13 +1,16 @@
 //! Work on a slot: run in place or spawned, its end one of four distinct things.
 
 use super::{Ended, SlotPool, SlotToken};
-use crate::attempt::{Attempt, Gate};
+use crate::attempt::Attempt;
 use crate::error::{AcquireError, Panic, RunError};
+use crate::gate::{Gate, Passed};
 use crate::handle::TaskHandle;
+use pin_project_lite::pin_project;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::task::JoinHandle;
 
 /// What can be run on a slot: a future, or a closure that makes one from a [`TaskHandle`]. The
@@ -100,10 +103,7 @@ impl SlotPool {
     ///
     /// # Errors
     /// A value, an error, a panic and a closed pool are distinct outcomes.
-    pub async fn run<W: Work<M>, M: 'static>(
-        &self,
-        work: W,
-    ) -> Result<W::Value, RunError<W::Error>> {
+    pub async fn run<W: Work<M>, M>(&self, work: W) -> Result<W::Value, RunError<W::Error>> {
         self.acquire().await?.run(work).await
     }
 
@@ -118,7 +118,7 @@ impl SlotPool {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn spawn<W: Work<M>, M: 'static>(
+    pub async fn spawn<W: Work<M>, M>(
         &self,
         work: W,
     ) -> Result<Spawned<W::Value, W::Error>, AcquireError> {
@@ -135,50 +135,70 @@ impl SlotToken {
     ///
     /// # Errors
     /// An error, a panic and a pool that was closed during a wait are distinct outcomes.
-    pub async fn run<W: Work<M>, M: 'static>(
-        self,
-        work: W,
-    ) -> Result<W::Value, RunError<W::Error>> {
-        let mut tally = Tally { pool: self.pool().clone(), ended: Ended::Cancelled };
+    pub fn run<W: Work<M>, M>(self, work: W) -> Running<W::Future> {
+        let pool = self.pool().clone();
         let attempt = Arc::new(Attempt::new(self));
-        // The body is made inside the guard too: a closure that panics before its first await is
-        // contained like any other.
-        let body = async {
-            let body = work.begin(|| TaskHandle::of(attempt.clone()));
-            Gate::new(attempt, body).await
-        };
-        let outcome = match guarded(body).await {
-            Ok(Ok(Ok(value))) => Ok(value),
-            Ok(Ok(Err(error))) => Err(RunError::Failed(error)),
-            Ok(Err(closed)) => Err(closed.into()),
-            Err(panic) => Err(RunError::Panicked(panic)),
-        };
-        tally.ended = match outcome {
-            Ok(_) => Ended::Succeeded,
-            Err(RunError::Slot(_) | RunError::Cancelled) => Ended::Cancelled,
-            Err(_) => Ended::Failed,
-        };
-        outcome
+        let gate = Gate::new(attempt, |attempt| work.begin(|| TaskHandle::of(attempt.clone())));
+        Running { gate, tally: Tally { pool, ended: None } }
     }
 
     /// Spawns the work on this token's slots. See [`SlotPool::spawn`].
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn spawn<W: Work<M>, M: 'static>(self, work: W) -> Spawned<W::Value, W::Error> {
+    pub fn spawn<W: Work<M>, M>(self, work: W) -> Spawned<W::Value, W::Error> {
         Spawned { task: Some(tokio::spawn(self.run(work))) }
     }
 }
 
-/// Counts the end of work on drop, so that dropped work counts too.
+pin_project! {
+    /// Work that runs on a slot in place. Made by [`SlotToken::run`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work and gives the slot back.
+    #[must_use = "the work does not run until it is awaited"]
+    pub struct Running<F> {
+        #[pin]
+        gate: Gate<F>,
+        tally: Tally,
+    }
+}
+
+impl<F, T, E> Future for Running<F>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    type Output = Result<T, RunError<E>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        this.tally.ended = Some(Ended::Cancelled);
+        let (outcome, ended) = match ready!(this.gate.poll(cx)) {
+            Passed::Returned(Ok(value)) => (Ok(value), Ended::Succeeded),
+            Passed::Returned(Err(error)) => (Err(RunError::Failed(error)), Ended::Failed),
+            Passed::Panicked(panic) => (Err(RunError::Panicked(panic)), Ended::Failed),
+            Passed::Closed => (Err(AcquireError::Closed.into()), Ended::Cancelled),
+        };
+        this.tally.ended = Some(ended);
+        Poll::Ready(outcome)
+    }
+}
+
+impl<F> fmt::Debug for Running<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("pool", &self.tally.pool).finish_non_exhaustive()
+    }
+}
+
+/// Counts the end of work on drop, so that dropped work counts too; what never began does not.
 struct Tally {
     pool: SlotPool,
-    ended: Ended,
+    ended: Option<Ended>,
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        self.pool.count(self.ended);
+        self.ended.into_iter().for_each(|ended| self.pool.count(ended));
     }
 }
 
@@ -232,7 +252,7 @@ impl<T, E> Future for Spawned<T, E> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let task = self.task.as_mut().expect("a task that was detached has no one to poll it");
-        let joined = std::task::ready!(Pin::new(task).poll(cx));
+        let joined = ready!(Pin::new(task).poll(cx));
         // Panics of the work are contained inside the task, so what is left is an abort.
         Poll::Ready(joined.unwrap_or(Err(RunError::Cancelled)))
     }

@@ -5,7 +5,7 @@
 //! nobody. All wait for the same answer, and each gets one from a check that began after it came.
 
 use super::Tide;
-use super::wheel::Rouse;
+use super::wheel::{FAR, Rouse};
 use crate::condition::Condition;
 use crate::error::Panic;
 use crate::slot::SlotToken;
@@ -26,8 +26,9 @@ pub(crate) trait Check: Send {
     fn poll_check(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<bool, TaskError>>;
 }
 
-/// A tick later than this has been missed: the next is counted from now, so that a stall is not
-/// followed by a burst. Less is the ordinary lateness of timers and is made up for.
+/// A tick later than this, or so late that the next would be due, has been missed: the next is
+/// counted from now, so that a stall is not followed by a burst. Less is the ordinary lateness of
+/// timers and is made up for.
 const LATE: Duration = Duration::from_millis(5);
 
 /// How often a condition is looked at.
@@ -45,9 +46,11 @@ impl Pace {
     /// When to look next after a look that was due at `due` and is over `now`; `interval` is the
     /// present one and moves on.
     pub(crate) fn next(&self, due: Instant, now: Instant, interval: &mut Duration) -> Instant {
-        let from = if now.saturating_duration_since(due) > LATE { now } else { due };
+        let pause = (*interval).min(FAR);
+        let late = now.saturating_duration_since(due);
+        let from = if late > LATE || late >= pause { now } else { due };
         let spread = 1.0 + self.jitter * (2.0 * fastrand::f64() - 1.0);
-        let next = from + if self.jitter > 0.0 { interval.mul_f64(spread) } else { *interval };
+        let next = from + if self.jitter > 0.0 { pause.mul_f64(spread) } else { pause };
         if self.factor > 1.0 {
             let longer = Duration::try_from_secs_f64(interval.as_secs_f64() * self.factor);
             *interval = longer.unwrap_or(Duration::MAX).min(self.longest.max(self.every));
@@ -117,6 +120,16 @@ enum SubscriberState {
     Done(Outcome),
 }
 
+/// How far the first check of a condition has come when somebody subscribes.
+pub(crate) enum First {
+    /// Not begun.
+    Due,
+    /// Begun, with this leave to check.
+    UnderWay(SlotToken),
+    /// It said no.
+    No,
+}
+
 type Outcome = Result<Result<(), TaskError>, Panic>;
 
 /// What a subscriber knows.
@@ -157,6 +170,16 @@ impl Probes {
         wakers
     }
 
+    /// A check begins.
+    fn begin(&mut self, key: Key) -> Pin<Box<dyn Check>> {
+        let probe = self.probes.get_mut(key);
+        probe.round += 1;
+        match std::mem::replace(&mut probe.state, State::UnderWay { stop: None }) {
+            State::Due { check } | State::Resting { check, timer: None } => check,
+            _ => unreachable!("a check begins when it is due"),
+        }
+    }
+
     fn forget(&mut self, key: Key) -> Probe {
         let probe = self.probes.remove(key);
         if let Some(merge) = &probe.merge {
@@ -171,24 +194,13 @@ pub(super) fn check_next(tide: &Arc<Tide>, permit: SlotToken) {
     let mut probes = lock(&tide.probes);
     let Probes { probes: nodes, due, .. } = &mut *probes;
     let Some(key) = nodes.pop_front(due) else { return };
-    let probe = nodes.get_mut(key);
-    probe.round += 1;
-    let state = std::mem::replace(&mut probe.state, State::UnderWay { stop: None });
+    let check = probes.begin(key);
     drop(probes);
-    let State::Due { check } = state else { unreachable!("only what is due is in the chain") };
     let mut under_way = UnderWay { tide: tide.clone(), key, check: Some(check) };
     // Most checks are done at once. The waker does not matter: the task that goes on with a check
     // polls it again first of all.
     if under_way.poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-        let stop = CancellationToken::new();
-        let mut probes = lock(&tide.probes);
-        let probe = probes.probes.get_mut(key);
-        probe.state = State::UnderWay { stop: Some(stop.clone()) };
-        if probe.subscribers.is_empty() {
-            stop.cancel();
-        }
-        drop(probes);
-        tokio::spawn(under_way.go_on(stop, permit));
+        under_way.spawn(permit);
     }
 }
 
@@ -211,6 +223,19 @@ impl UnderWay {
         let check = self.check.take().expect("it was just polled");
         finish(&self.tide, self.key, Some(check), outcome);
         Poll::Ready(())
+    }
+
+    /// Goes on in a task of its own.
+    fn spawn(self, permit: SlotToken) {
+        let stop = CancellationToken::new();
+        let mut probes = lock(&self.tide.probes);
+        let probe = probes.probes.get_mut(self.key);
+        probe.state = State::UnderWay { stop: Some(stop.clone()) };
+        if probe.subscribers.is_empty() {
+            stop.cancel();
+        }
+        drop(probes);
+        tokio::spawn(self.go_on(stop, permit));
     }
 
     async fn go_on(mut self, stop: CancellationToken, _permit: SlotToken) {
@@ -317,23 +342,16 @@ impl Probes {
         rouse
     }
 
-    /// Adds somebody to an equal probe, or to a new one.
-    fn subscribe(
-        &mut self,
-        tide: &Tide,
-        condition: Condition,
-        pace: Pace,
-        waker: Waker,
-    ) -> (Key, Rouse) {
+    /// Adds somebody to an equal probe, or to a new one. Returns the probe and the share in it.
+    fn subscribe(&mut self, condition: Condition, pace: Pace, waker: Waker) -> (Key, Key) {
         let merge = condition.merge.map(|name| (name, pace.bits()));
         let known = merge.as_ref().and_then(|merge| self.merged.get(merge).copied());
-        let now = Instant::now();
         let key = known.unwrap_or_else(|| {
             let key = self.probes.insert(Probe {
                 merge: merge.clone(),
                 pace,
                 interval: pace.every,
-                due: now,
+                due: Instant::now(),
                 subscribers: Chain::EMPTY,
                 fresh: 0,
                 round: 0,
@@ -349,15 +367,23 @@ impl Probes {
         let came = Subscriber { probe: key, came: probe.round, state: Fresh(waker) };
         let subscriber = self.subscribers.insert(came);
         self.subscribers.push_back(&mut probe.subscribers, subscriber);
+        (key, subscriber)
+    }
+
+    /// Makes a probe at rest due at once, for somebody who came.
+    fn hurry(&mut self, tide: &Tide, key: Key) -> Rouse {
+        let probe = self.probes.get_mut(key);
         let mut wheel = lock(&tide.wheel);
+        let rouse = wheel.rouse_now();
         if matches!(probe.state, State::Resting { .. }) {
-            probe.due = now;
-            probe.interval = pace.every;
+            probe.due = Instant::now();
+            probe.interval = probe.pace.every;
             if let Some(timer) = self.make_due(key) {
-                let _ = wheel.remove_probe(timer);
+                let roused_already = wheel.remove_probe(timer);
+                debug_assert_eq!(roused_already, Rouse::No);
             }
         }
-        (subscriber, wheel.rouse_now())
+        rouse
     }
 
     /// Takes somebody away; a probe nobody waits for is dropped, or stopped if it is under way.
@@ -408,10 +434,37 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    pub(crate) fn new(tide: &Arc<Tide>, condition: Condition, pace: Pace, waker: Waker) -> Self {
-        let (at, rouse) = lock(&tide.probes).subscribe(tide, condition, pace, waker);
+    /// A `first` check that has begun is of a condition that is not merged.
+    pub(crate) fn new(
+        tide: &Arc<Tide>,
+        condition: Condition,
+        pace: Pace,
+        first: First,
+        waker: Waker,
+    ) -> Self {
+        let mut probes = lock(&tide.probes);
+        let (key, at) = probes.subscribe(condition, pace, waker);
+        let subscription = Subscription { tide: tide.clone(), at };
+        // Whoever subscribes knows what the first check said and is not woken for it.
+        let mut unused = Wakers::default();
+        let rouse = match first {
+            First::Due => probes.hurry(tide, key),
+            First::No => {
+                let check = probes.begin(key);
+                probes.answer_fresh(key, &mut unused);
+                probes.plan_next(tide, key, check, Instant::now())
+            }
+            First::UnderWay(permit) => {
+                let check = probes.begin(key);
+                drop(probes);
+                UnderWay { tide: tide.clone(), key, check: Some(check) }.spawn(permit);
+                return subscription;
+            }
+        };
+        drop(probes);
+        drop(unused);
         tide.rouse(rouse);
-        Subscription { tide: tide.clone(), at }
+        subscription
     }
 
     /// # Panics

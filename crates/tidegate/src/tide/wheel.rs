@@ -13,10 +13,13 @@ use tokio::time::Instant;
 /// Entries due in the same millisecond fire together, never early.
 const TICK_NANOS: u128 = 1_000_000;
 
+/// A hundred years: beyond what a clock needs to tell, and as good as never.
+pub(super) const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 pub(super) struct Wheel {
     epoch: Instant,
     entries: Nodes<Entry>,
-    ticks: BTreeMap<u64, Chain>,
+    ticks: BTreeMap<u64, Tick>,
     driver: DriverState,
 }
 
@@ -26,6 +29,27 @@ enum DriverState {
     Working,
     /// Asleep until this tick.
     Resting(u64),
+}
+
+/// What is due in one millisecond. The checks come first: a task may wake for its time-out, and
+/// what is true at the last moment is true. Never empty.
+#[derive(Default)]
+struct Tick {
+    checks: Chain,
+    tasks: Chain,
+}
+
+impl Tick {
+    fn chain(&mut self, what: &What) -> &mut Chain {
+        match what {
+            What::Probe(_) => &mut self.checks,
+            What::Task(_) | What::Fired => &mut self.tasks,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.checks.is_empty() && self.tasks.is_empty()
+    }
 }
 
 struct Entry {
@@ -71,25 +95,22 @@ impl Wheel {
 
     fn insert(&mut self, due: Instant, what: What) -> (Key, Rouse) {
         let tick = self.tick(due);
+        let chain = self.ticks.entry(tick).or_default().chain(&what);
         let key = self.entries.insert(Entry { tick, what });
-        self.link(key, tick);
+        self.entries.push_back(chain, key);
         (key, self.rouse(tick))
     }
 
-    fn link(&mut self, key: Key, tick: u64) {
-        self.entries.push_back(self.ticks.entry(tick).or_insert(Chain::EMPTY), key);
-    }
-
     fn unlink(&mut self, key: Key) {
-        let entry = self.entries.get(key);
-        if matches!(entry.what, What::Fired) {
+        let &Entry { tick: at, ref what } = self.entries.get(key);
+        if matches!(what, What::Fired) {
             return;
         }
-        let tick = entry.tick;
-        let chain = self.ticks.get_mut(&tick).expect("an entry that has not fired is in a chain");
+        let tick = self.ticks.get_mut(&at).expect("an entry that has not fired is in a chain");
+        let chain = tick.chain(what);
         self.entries.unlink(chain, key);
-        if chain.is_empty() {
-            self.ticks.remove(&tick);
+        if tick.is_empty() {
+            self.ticks.remove(&at);
         }
     }
 
@@ -146,9 +167,10 @@ impl Wheel {
         if u128::from(*first.key()) * TICK_NANOS > elapsed {
             return None;
         }
-        let chain = first.get_mut();
-        let key = self.entries.pop_front(chain).expect("a chain in the wheel is never empty");
-        if chain.is_empty() {
+        let Tick { checks, tasks } = first.get_mut();
+        let key = self.entries.pop_front(checks).or_else(|| self.entries.pop_front(tasks));
+        let key = key.expect("a tick in the wheel is never empty");
+        if first.get().is_empty() {
             first.remove();
         }
         match std::mem::replace(&mut self.entries.get_mut(key).what, What::Fired) {
@@ -183,8 +205,8 @@ impl Wheel {
     pub(super) fn driver_gone(&mut self) -> Wakers {
         let mut stranded = Wakers::default();
         self.driver = DriverState::None;
-        for chain in self.ticks.values() {
-            for (_, entry) in self.entries.iter(chain) {
+        for tick in self.ticks.values() {
+            for (_, entry) in self.entries.iter(&tick.tasks) {
                 if let What::Task(waker) = &entry.what {
                     stranded.push(waker.clone());
                 }
@@ -209,15 +231,8 @@ impl Timer {
         Timer { tide: tide.clone(), due, entry: None }
     }
 
-    /// A timer so far away that the clock cannot say when is as good as none.
     pub(crate) fn after(tide: &Arc<Tide>, delay: Duration) -> Self {
-        let now = Instant::now();
-        let far = Duration::from_secs(100 * 365 * 86_400);
-        Timer::new(tide, now + delay.min(far))
-    }
-
-    pub(crate) fn due(&self) -> Instant {
-        self.due
+        Timer::new(tide, Instant::now() + delay.min(FAR))
     }
 
     /// Starts anew.
@@ -227,7 +242,9 @@ impl Timer {
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.entry.is_none() && Instant::now() >= self.due {
+        // Also when its entry has not fired yet: of timers that are due together the driver may
+        // have fired another one first, and the order must not depend on that.
+        if Instant::now() >= self.due {
             return Poll::Ready(());
         }
         let waker = cx.waker();

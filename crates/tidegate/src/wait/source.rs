@@ -4,7 +4,7 @@ use super::{Around, InvalidWait, Options, Source, Step, WaitError};
 use crate::condition::Condition;
 use crate::slot::{InLine, SlotToken};
 use crate::task_error::TaskError;
-use crate::tide::{Check, Pace, Subscribed, Subscription, Timer};
+use crate::tide::{Check, First, Pace, Subscribed, Subscription, Timer};
 use pin_project_lite::pin_project;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -34,8 +34,8 @@ pin_project! {
         check: K,
         every: Duration,
         interval: Duration,
-        // When the present check was due, or the next one is.
         timer: Option<Timer>,
+        // When the present check was due, or the next one is.
         due: Option<Instant>,
         first: bool,
         permit: Option<SlotToken>,
@@ -68,6 +68,7 @@ impl<K: Check> Source<()> for Borrowed<K> {
         if let Err(invalid) = valid_interval(*this.every) {
             return Step::Ready(Err(invalid));
         }
+        let due = this.due.get_or_insert_with(Instant::now);
         loop {
             let pending = if *this.first { Step::Checking } else { Step::Waiting };
             if let Some(timer) = this.timer
@@ -87,15 +88,12 @@ impl<K: Check> Source<()> for Borrowed<K> {
                 Err(error) => return Step::Ready(Err(WaitError::Failed(error))),
                 Ok(false) => {}
             }
-            let now = Instant::now();
-            let due = this.due.unwrap_or(now);
             let pace = around.options.pace(*this.every, 0.0);
-            let next = pace.next(due, now, this.interval);
+            *due = pace.next(*due, Instant::now(), this.interval);
             *this.first = false;
-            *this.due = Some(next);
             match this.timer {
-                Some(timer) => timer.reset(next),
-                None => *this.timer = Some(Timer::new(around.tide, next)),
+                Some(timer) => timer.reset(*due),
+                None => *this.timer = Some(Timer::new(around.tide, *due)),
             }
         }
     }
@@ -139,26 +137,27 @@ impl Owned {
         Owned { condition: Some(condition), every, subscription: None }
     }
 
-    /// The first look of a condition that answers at once is made here, without a detour.
+    /// The first look at a condition of one's own is begun here: most answer at once.
     fn subscribe(
         &mut self,
         mut condition: Condition,
         cx: &mut Context<'_>,
         around: Around<'_>,
     ) -> Option<Result<(), TaskError>> {
+        let mut first = First::Due;
         if condition.merge.is_none()
-            && let Ok(_permit) = around.tide.permits().try_acquire(1)
-            && let Poll::Ready(answer) = condition.check.as_mut().poll_check(cx)
+            && let Ok(permit) = around.tide.permits().try_acquire(1)
         {
-            match answer {
-                Ok(false) => {}
-                Ok(true) => return Some(Ok(())),
-                Err(error) => return Some(Err(error)),
-            }
+            first = match condition.check.as_mut().poll_check(cx) {
+                Poll::Ready(Ok(true)) => return Some(Ok(())),
+                Poll::Ready(Err(error)) => return Some(Err(error)),
+                Poll::Ready(Ok(false)) => First::No,
+                Poll::Pending => First::UnderWay(permit),
+            };
         }
         let pace = around.options.pace(self.every, condition.jitter);
         let waker = cx.waker().clone();
-        self.subscription = Some(Subscription::new(around.tide, condition, pace, waker));
+        self.subscription = Some(Subscription::new(around.tide, condition, pace, first, waker));
         None
     }
 }
@@ -190,15 +189,10 @@ impl Source<()> for Owned {
 }
 
 /// Time.
-pub(crate) struct Sleep {
-    pub(crate) delay: Duration,
-    timer: Option<Timer>,
-}
-
-impl Sleep {
-    pub(crate) fn new(delay: Duration) -> Self {
-        Sleep { delay, timer: None }
-    }
+pub(crate) enum Sleep {
+    /// Counted from the first poll.
+    For(Duration),
+    Until(Timer),
 }
 
 impl Source<()> for Sleep {
@@ -207,11 +201,14 @@ impl Source<()> for Sleep {
         cx: &mut Context<'_>,
         around: Around<'_>,
     ) -> Step<Result<(), WaitError>> {
-        let delay = self.delay;
-        let timer = self.timer.get_or_insert_with(|| Timer::after(around.tide, delay));
-        match timer.poll(cx) {
-            Poll::Ready(()) => Step::Ready(Ok(())),
-            Poll::Pending => Step::Waiting,
+        loop {
+            match &mut *self {
+                Sleep::For(delay) => *self = Sleep::Until(Timer::after(around.tide, *delay)),
+                Sleep::Until(timer) => match timer.poll(cx) {
+                    Poll::Ready(()) => return Step::Ready(Ok(())),
+                    Poll::Pending => return Step::Waiting,
+                },
+            }
         }
     }
 }

@@ -4,4 +4,5 @@ mod batch;
 mod cancel_safety;
 mod condition;
 mod pool;
+mod tidy;
 mod wait;

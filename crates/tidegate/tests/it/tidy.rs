@@ -1,0 +1,79 @@
+//! Rules of the house that matter enough to be tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// All Rust files below a folder of the repository.
+fn sources(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            into.push((path, text));
+        }
+    }
+}
+
+fn all_sources() -> Vec<(PathBuf, String)> {
+    let mut all = Vec::new();
+    for folder in ["crates", "bench", "examples"] {
+        sources(&root().join(folder), &mut all);
+    }
+    assert!(all.len() > 20, "the sources are where they are looked for");
+    all
+}
+
+#[test]
+fn the_core_depends_on_nothing() {
+    let manifest = read("crates/tidegate-core/Cargo.toml");
+    assert!(!manifest.lines().any(|line| line.trim() == "[dependencies]"), "{manifest}");
+    let mut core = Vec::new();
+    sources(&root().join("crates/tidegate-core/src"), &mut core);
+    for (path, text) in core {
+        for forbidden in ["Instant::now", "SystemTime::now", "std::thread", "std::fs", "std::net"] {
+            assert!(!text.contains(forbidden), "{} uses {forbidden}", path.display());
+        }
+    }
+}
+
+#[test]
+fn every_file_opens_with_what_it_is() {
+    for (path, text) in all_sources() {
+        assert!(text.starts_with("//!"), "{} does not open with a //! line", path.display());
+    }
+}
+
+#[test]
+fn no_test_puts_its_thread_to_sleep() {
+    // Split, so that this file does not find itself.
+    let forbidden = ["thread", "::sleep("].concat();
+    for (path, text) in all_sources() {
+        assert!(!text.contains(&forbidden), "{} sleeps", path.display());
+    }
+}
+
+#[test]
+fn the_commands_of_the_readme_are_those_that_ci_runs() {
+    let (readme, ci, test) = (read("README.md"), read(".ci/run"), read("test"));
+    assert!(readme.lines().any(|line| line.starts_with("./test ")), "the README names ./test");
+    assert!(ci.lines().any(|line| line == "exec ./test"), "CI runs ./test as it is");
+    let mut examples: Vec<_> = fs::read_dir(root().join("examples"))
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().path().file_stem()?.to_str().map(str::to_owned))
+        .filter(|name| name != "Cargo")
+        .collect();
+    examples.sort();
+    let line = test.lines().find_map(|line| line.strip_prefix("for example in "));
+    let run = line.and_then(|line| line.strip_suffix("; do")).expect("./test runs examples");
+    assert_eq!(run.split(' ').collect::<Vec<_>>(), examples, "./test runs every example");
+}
