@@ -38,7 +38,12 @@ fn files() -> impl Iterator<Item = (&'static str, impl Future<Output = Result<u6
 fn show(title: &str, results: &ExecutionResults<u64>) {
     println!("{title}");
     for result in &results.succeeded {
-        println!("  {:<9}  {:<13} {:>8} bytes", result.status, result.name, result.output.unwrap_or(0));
+        println!(
+            "  {:<9}  {:<13} {:>8} bytes",
+            result.status,
+            result.name,
+            result.output.unwrap_or(0)
+        );
     }
     for result in results.failed.iter().chain(&results.cancelled) {
         let error = result.error.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -88,16 +88,35 @@ async fn deferred(tasks: usize, look: Look, every: u64) -> Vec<Figure> {
     };
     let small = tasks == 100_000;
     let limit = |target| if small { target } else { Target::None };
-    let load_target = if look == Look::Owned || every == 5 { Target::AtMost(2.0) } else { Target::None };
+    let load_target =
+        if look == Look::Owned || every == 5 { Target::AtMost(2.0) } else { Target::None };
     let mut figures = vec![
-        figure("memory each", each, "bytes", Some(("bare task", bare)), Target::AtMost(bare + 1024.0)),
+        figure(
+            "memory each",
+            each,
+            "bytes",
+            Some(("bare task", bare)),
+            Target::AtMost(bare + 1024.0),
+        ),
         figure("waiting costs, of a core", load, "%", None, limit(load_target)),
         figure("a plain task starts after", idle_start * 1e3, "ms", None, Target::None),
-        figure("a plain task starts during the storm after", storm_start * 1e3, "ms", None, limit(Target::AtMost(100.0))),
+        figure(
+            "a plain task starts during the storm after",
+            storm_start * 1e3,
+            "ms",
+            None,
+            limit(Target::AtMost(100.0)),
+        ),
         figure("resumed as their checks come round", rate, "/s", None, Target::None),
     ];
     if look == Look::Owned && every == 5 {
-        figures.push(figure("woken together, resumed", together, "/s", None, Target::AtLeast(500_000.0)));
+        figures.push(figure(
+            "woken together, resumed",
+            together,
+            "/s",
+            None,
+            Target::AtLeast(500_000.0),
+        ));
     }
     figures
 }

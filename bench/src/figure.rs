@@ -51,7 +51,8 @@ impl Figure {
     }
 
     fn json(&self) -> String {
-        let number = |value: Option<f64>| value.map_or("null".into(), |value| format!("{value:.4}"));
+        let number =
+            |value: Option<f64>| value.map_or("null".into(), |value| format!("{value:.4}"));
         format!(
             r#"{{"figure":"{}","what":"{}","value":{:.4},"unit":"{}","reference":{},"ratio":{},"reached":{}}}"#,
             self.name,
@@ -67,7 +68,8 @@ impl Figure {
 
 /// One table, then one JSON line per figure.
 pub(crate) fn print(figures: &[Figure]) {
-    let mut rows = vec![["", "what", "measured", "reference", "ratio", "target", ""].map(String::from)];
+    let mut rows =
+        vec![["", "what", "measured", "reference", "ratio", "target", ""].map(String::from)];
     for figure in figures {
         let reference = figure.reference.map(|(name, value)| format!("{name}: {}", short(value)));
         rows.push([
@@ -80,8 +82,9 @@ pub(crate) fn print(figures: &[Figure]) {
             figure.verdict().map_or("", |reached| if reached { "ok" } else { "MISSED" }).to_owned(),
         ]);
     }
-    let widths: Vec<usize> =
-        (0..7).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..7)
+        .map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0))
+        .collect();
     for row in &rows {
         let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
         println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
