@@ -1,21 +1,24 @@
 //! A figure, its reference and its target; how they are printed; what the process uses.
 
+use serde::{Deserialize, Serialize};
 use std::fs;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Something measured.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Figure {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) what: String,
     pub(crate) value: f64,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     /// The reference, measured in the same run, in the same unit.
-    pub(crate) reference: Option<(&'static str, f64)>,
+    pub(crate) reference: Option<(String, f64)>,
     pub(crate) target: Target,
 }
 
 /// What a figure has to reach.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Target {
     /// The value is at most this.
     AtMost(f64),
@@ -23,20 +26,24 @@ pub(crate) enum Target {
     AtLeast(f64),
     /// The value is at most so many times the reference.
     TimesReference(f64),
+    /// The value is at most so much above the reference.
+    AboveReference(f64),
     /// There is none; the value is for reading.
     None,
 }
 
 impl Figure {
     fn ratio(&self) -> Option<f64> {
-        self.reference.map(|(_, reference)| self.value / reference)
+        self.reference.as_ref().map(|(_, reference)| self.value / reference)
     }
 
     fn verdict(&self) -> Option<bool> {
+        let reference = self.reference.as_ref().map(|(_, reference)| reference);
         match self.target {
             Target::AtMost(most) => Some(self.value <= most),
             Target::AtLeast(least) => Some(self.value >= least),
-            Target::TimesReference(most) => self.ratio().map(|ratio| ratio <= most),
+            Target::TimesReference(most) => reference.map(|r| self.value <= r * most),
+            Target::AboveReference(most) => reference.map(|r| self.value <= r + most),
             Target::None => None,
         }
     }
@@ -46,24 +53,38 @@ impl Figure {
             Target::AtMost(most) => format!("≤ {most} {}", self.unit),
             Target::AtLeast(least) => format!("≥ {least} {}", self.unit),
             Target::TimesReference(most) => format!("≤ {most}×"),
+            Target::AboveReference(most) => format!("≤ +{most} {}", self.unit),
             Target::None => String::new(),
         }
     }
 
     fn json(&self) -> String {
-        let number =
-            |value: Option<f64>| value.map_or("null".into(), |value| format!("{value:.4}"));
-        format!(
-            r#"{{"figure":"{}","what":"{}","value":{:.4},"unit":"{}","reference":{},"ratio":{},"reached":{}}}"#,
-            self.name,
-            self.what,
-            self.value,
-            self.unit,
-            number(self.reference.map(|(_, value)| value)),
-            number(self.ratio()),
-            self.verdict().map_or("null".to_owned(), |reached| reached.to_string()),
-        )
+        let line = serde_json::json!({
+            "figure": self.name,
+            "what": self.what,
+            "value": self.value,
+            "unit": self.unit,
+            "reference": self.reference.as_ref().map(|(_, value)| value),
+            "ratio": self.ratio(),
+            "target": self.target_text(),
+            "reached": self.verdict(),
+        });
+        line.to_string()
     }
+}
+
+/// Measures in a child process, which prints its figures for its parent.
+pub(crate) fn in_child(argument: &str) -> Vec<Figure> {
+    let program = std::env::current_exe().expect("this program has a path");
+    let output = Command::new(program).arg(argument).stderr(Stdio::inherit()).output();
+    let output = output.expect("this program can be run again");
+    assert!(output.status.success(), "{argument} failed");
+    serde_json::from_slice(&output.stdout).expect("the child prints figures")
+}
+
+/// Prints figures for the parent process.
+pub(crate) fn hand_over(figures: &[Figure]) {
+    println!("{}", serde_json::to_string(figures).expect("figures are plain data"));
 }
 
 /// One table, then one JSON line per figure.
@@ -71,9 +92,10 @@ pub(crate) fn print(figures: &[Figure]) {
     let mut rows =
         vec![["", "what", "measured", "reference", "ratio", "target", ""].map(String::from)];
     for figure in figures {
-        let reference = figure.reference.map(|(name, value)| format!("{name}: {}", short(value)));
+        let reference = figure.reference.as_ref();
+        let reference = reference.map(|(name, value)| format!("{name}: {}", short(*value)));
         rows.push([
-            figure.name.to_owned(),
+            figure.name.clone(),
             figure.what.clone(),
             format!("{} {}", short(figure.value), figure.unit),
             reference.unwrap_or_default(),
@@ -101,7 +123,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The best of several rounds of two rivals, taken in turn so that both meet the same machine.
+/// The median of several rounds of two rivals, taken in turn so that both meet the same machine.
 pub(crate) fn duel(
     rounds: usize,
     mut ours: impl FnMut() -> f64,
@@ -134,9 +156,6 @@ pub(crate) fn resident() -> f64 {
 
 /// The processor time this process has used, in seconds.
 pub(crate) fn processor_time() -> f64 {
-    let stat = fs::read_to_string("/proc/self/schedstat");
-    // All threads: the sum over their own counters.
-    drop(stat);
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let nanos = threads.filter_map(|thread| {
         let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;

@@ -15,29 +15,29 @@ const SLOTS: u32 = 4;
 pub(crate) fn measure() -> Vec<Figure> {
     let (ours, theirs) = duel(5, uncontended_pool, uncontended_semaphore);
     let alone = Figure {
-        name: "P1",
+        name: "P1".into(),
         what: "slot acquire + release, uncontended".into(),
         value: ours,
-        unit: "ns",
-        reference: Some(("Semaphore", theirs)),
+        unit: "ns".into(),
+        reference: Some(("Semaphore".into(), theirs)),
         target: Target::TimesReference(1.5),
     };
     let (ours, theirs) = duel(5, || contended_pool(false), contended_semaphore);
     let plain = Figure {
-        name: "P1",
+        name: "P1".into(),
         what: format!("hand-over, {CONTENDERS} contending, all alike"),
         value: ours,
-        unit: "ns",
-        reference: Some(("Semaphore", theirs)),
+        unit: "ns".into(),
+        reference: Some(("Semaphore".into(), theirs)),
         target: Target::TimesReference(2.0),
     };
     let (ours, theirs) = duel(5, || contended_pool(true), contended_semaphore);
     let mixed = Figure {
-        name: "P1",
+        name: "P1".into(),
         what: format!("hand-over, {CONTENDERS} contending, weights and priorities mixed"),
         value: ours,
-        unit: "ns",
-        reference: Some(("Semaphore", theirs)),
+        unit: "ns".into(),
+        reference: Some(("Semaphore".into(), theirs)),
         target: Target::TimesReference(2.0),
     };
     vec![alone, plain, mixed]

@@ -24,18 +24,18 @@ pub(crate) fn measure() -> Vec<Figure> {
     );
     vec![
         Figure {
-            name: "P9",
+            name: "P9".into(),
             what: format!("Batch::stream, {TASKS} no-op futures, per task"),
             value: ours,
-            unit: "ns",
-            reference: Some(("by hand", theirs)),
+            unit: "ns".into(),
+            reference: Some(("by hand".into(), theirs)),
             target: Target::TimesReference(1.5),
         },
         Figure {
-            name: "P9",
+            name: "P9".into(),
             what: "memory grown from the 10,000th result to the last".into(),
             value: grown / 1e6,
-            unit: "MB",
+            unit: "MB".into(),
             reference: None,
             target: Target::AtMost(2.0),
         },

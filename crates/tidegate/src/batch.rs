@@ -79,10 +79,12 @@ pub struct Batch {
     pool: Option<SlotPool>,
     cancel: Option<CancellationToken>,
     on_timeout: Option<OnTimeout>,
-    on_progress: Option<Arc<dyn Fn(&Progress<'_>) + Send + Sync>>,
+    on_progress: Option<OnProgress>,
 }
 
 type OnTimeout = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+type OnProgress = Arc<dyn Fn(&Progress<'_>) + Send + Sync>;
 
 /// Something that has happened in a batch.
 #[derive(Debug, Clone, Copy)]

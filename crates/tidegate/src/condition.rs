@@ -1,6 +1,6 @@
 //! Conditions that own their data, checked by the pool's shared poller without waking the task.
 //!
-//! The built-in ones ([`file`], [`tcp`], [`command`], with the feature `http` also `http`) are
+//! The built-in ones ([`file()`], [`tcp`], [`command`], with the feature `http` also `http`) are
 //! merged when equal: a thousand tasks that wait for one file make one check per interval. Their
 //! intervals are spread by a tenth, so that they do not all fall together. [`check`] and [`poll`]
 //! wrap a closure of yours; use them where the closure owns what it looks at and very many tasks
@@ -116,7 +116,7 @@ pub fn file(path: impl AsRef<Path>) -> Condition {
 /// least `quiet`, as seen by the checks.
 ///
 /// # Errors
-/// As [`file`].
+/// As [`file()`].
 pub fn file_unchanged(path: impl AsRef<Path>, quiet: Duration) -> Condition {
     let path = path.as_ref().to_owned();
     let seen: Option<(Seen, Instant)> = None;

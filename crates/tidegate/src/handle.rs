@@ -15,8 +15,9 @@ use tidegate_core::{TaskExecutionId, Timestamp};
 /// token by hand.
 ///
 /// A task may have several waits open at once (`join!`, `select!`). The first that begins to wait
-/// releases the slot; the first that is over takes it again, and the others go on with it held. To
-/// wait for several things with the slot released until the end, use
+/// releases the slot; the first that is over takes it again, and the others go on with it held.
+/// While one is open, the other branches of a `join!` run without the slot, so they should not
+/// compute. To wait for several things with the slot released until the end, use
 /// [`wait_all`](Self::wait_all) or [`wait_any`](Self::wait_any).
 #[derive(Debug)]
 pub struct TaskHandle {
@@ -47,8 +48,8 @@ impl TaskHandle {
     /// Waits, without the slot, until the condition is true; looks at once and then every `every`.
     ///
     /// The condition is a closure that returns a future of `bool` or `Result<bool, E>`; it may
-    /// borrow from the task. An error ends the wait with [`WaitError::Failed`]
-    /// (crate::WaitError::Failed). Or it is one of [`condition`](crate::condition)'s.
+    /// borrow from the task. An error ends the wait with
+    /// [`WaitError::Failed`](crate::WaitError::Failed). Or it is one of [`condition`](crate::condition)'s.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -176,8 +177,8 @@ impl TaskHandle {
     }
 
     /// Says how far the task is: a fraction of the whole (kept between 0 and 1) and a message.
-    /// Goes to whoever observes the task, such as [`Batch::on_progress`]
-    /// (crate::Batch::on_progress); never blocks.
+    /// Goes to whoever observes the task, such as
+    /// [`Batch::on_progress`](crate::Batch::on_progress); never blocks.
     pub fn progress(&self, fraction: f64, message: impl AsRef<str>) {
         if let Some(observer) = &self.attempt.observer {
             let fraction = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) };

@@ -45,6 +45,9 @@ impl Wakers {
     }
 
     pub(crate) fn wake(self) {
+        if self.first.is_none() {
+            return;
+        }
         self.first.into_iter().chain(self.rest).for_each(Waker::wake);
     }
 }

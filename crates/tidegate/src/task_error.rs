@@ -23,8 +23,8 @@ use std::time::Duration;
 /// # read().map_err(|e| e.to_string()).unwrap();
 /// ```
 ///
-/// Like other catch-all errors it does not implement [`std::error::Error`] itself; [`source`]
-/// (Self::source) gives what it was made from.
+/// Like other catch-all errors it does not implement [`std::error::Error`] itself;
+/// [`source`](Self::source) gives what it was made from.
 #[derive(Clone)]
 pub struct TaskError {
     class: Class,

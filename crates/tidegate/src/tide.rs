@@ -9,10 +9,12 @@
 //! pool costs nothing. If its runtime goes away, all who wait are woken and whoever lives on
 //! another runtime starts a new one there.
 
+mod pace;
 mod probes;
 mod wheel;
 
-pub(crate) use probes::{Check, First, Pace, Subscribed, Subscription};
+pub(crate) use pace::Pace;
+pub(crate) use probes::{Check, First, Subscribed, Subscription};
 pub(crate) use wheel::Timer;
 
 use crate::slot::{Acquire, SlotPool};
@@ -29,7 +31,7 @@ use wheel::{Due, Wheel};
 pub(crate) const PROBE_LIMIT: u32 = 64;
 
 /// Entries the driver handles before it lets others have its thread.
-const TURN: usize = 256;
+const TURN: usize = 1024;
 
 /// Timers and checks of the waits on one pool.
 pub(crate) struct Tide {
@@ -131,7 +133,7 @@ async fn idle(tide: &Arc<Tide>, next: Option<Instant>, in_line: &mut Option<Acqu
     })
     .await;
     if let Some(permit) = permit {
-        probes::check_next(tide, permit);
+        probes::check_due(tide, Some(permit));
     }
 }
 
@@ -155,26 +157,13 @@ impl Tide {
                 Due::Probe(probe) => drop(probes.make_due(probe)),
             }
         }
-        let next = wheel.rest_until_next();
+        let next = wheel.rest_until_next(now);
         drop(wheel);
         drop(probes);
         // The checks first: the tasks may wake for their time-outs, and what is true at the last
         // moment is true.
-        let more = self.check_due();
+        let more = probes::check_due(self, None);
         woken.wake();
         (more || left == 0, next)
-    }
-
-    /// Makes checks that are due, a bounded number. Says whether more can be made at once.
-    fn check_due(self: &Arc<Self>) -> bool {
-        for _ in 0..TURN {
-            if !lock(&self.probes).has_due() {
-                return false;
-            }
-            // Without leave to check, the driver waits for it in line.
-            let Ok(permit) = self.permits().try_acquire(1) else { return false };
-            probes::check_next(self, permit);
-        }
-        true
     }
 }

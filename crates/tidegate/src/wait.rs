@@ -221,15 +221,25 @@ impl<'h, T> Wait<'h, T> {
 
     /// Turns what the wait returns into something else, for example so that different waits fit
     /// into one [`wait_any`](crate::TaskHandle::wait_any).
-    pub fn map<U, F>(self, f: F) -> Wait<'h, U>
+    pub fn map<U, F>(mut self, f: F) -> Wait<'h, U>
     where
         T: Send + 'h,
         F: FnOnce(T) -> U + Send + 'h,
     {
-        let (attempt, name) = (self.attempt, self.options.name.clone());
-        let mut mapped = Wait::new(attempt, combine::Map { inner: Some((self, f)) });
-        mapped.options.name = name;
-        mapped
+        // The options and the time that has passed go with it; a wait that was begun is dropped as
+        // a wait, and its source goes on in the new one.
+        let source = match self.source.take() {
+            Some(source) => source,
+            None => Box::pin(combine::Over { result: self.take_result() }),
+        };
+        Wait {
+            attempt: self.attempt,
+            source: Some(Box::pin(combine::Map { source, f: Some(f) })),
+            options: std::mem::take(&mut self.options),
+            timeout: self.timeout.take(),
+            grace: None,
+            phase: Phase::Checking,
+        }
     }
 
     /// Polls what is waited for, with its time-out, and leaves the slot alone.

@@ -8,14 +8,21 @@ use crate::error::Closed;
 use crate::slot::{InLine, SlotToken};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tidegate_core::slot::Lane;
 use tokio::time::Instant;
 
-/// How long the consumer may be left asleep while results of tiny tasks gather.
-const OWED_MAX: Duration = Duration::from_millis(1);
+/// How long the consumer may be left asleep while results of tiny tasks gather, and how often it is
+/// looked whether tasks are still tiny.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Tasks that take less are better run by one worker than by several.
+const TINY: Duration = Duration::from_micros(2);
+
+/// How long the first tasks are watched before that is decided.
+const MOMENT: Duration = Duration::from_micros(20);
 
 /// Tasks begun and unfinished at once, most of them waiting; each costs memory.
 const IN_MEMORY_MAX: usize = 100_000;
@@ -26,21 +33,33 @@ pub(super) struct Conductor<P: Producer<M>, M: Send + 'static> {
     line: Option<InLine>,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
     /// Runs while there are results that the consumer was not woken for.
-    owing: Option<Pin<Box<tokio::time::Sleep>>>,
+    tick: Option<Pin<Box<tokio::time::Sleep>>>,
+    held_back: Option<HeldBack>,
     ended: bool,
+}
+
+/// A further worker is held back while it is watched how long tasks take.
+struct HeldBack {
+    since: Instant,
+    /// How many tasks had ended then.
+    ended: usize,
+    /// When to look again; at first after a moment too short for a timer.
+    timer: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 /// What the conductor has to do next.
 enum Todo {
-    /// There is an input; a slot is wanted for it.
-    Slot,
+    /// There is an input; a slot is wanted for it. So many tasks have ended.
+    Slot {
+        ended: usize,
+    },
     Nothing,
     End,
 }
 
 impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
     pub(super) fn new(run: Arc<Run<P, M>>) -> Self {
-        Conductor { run, line: None, timer: None, owing: None, ended: false }
+        Conductor { run, line: None, timer: None, tick: None, held_back: None, ended: false }
     }
 
     pub(super) async fn conduct(mut self) {
@@ -64,14 +83,17 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
         self.mind_time(cx);
         loop {
             match self.prepare(cx) {
-                Todo::Slot => {}
+                Todo::Slot { ended } if self.holds_back(ended, cx) => return Poll::Pending,
+                Todo::Slot { .. } => {}
                 Todo::Nothing => return Poll::Pending,
                 Todo::End => return Poll::Ready(()),
             }
             let pool = &self.run.settings.pool;
             let line =
                 self.line.get_or_insert_with(|| InLine::new(pool.clone(), Lane::Start, 1, 0));
-            let granted = std::task::ready!(line.poll(cx));
+            let granted = line.poll(cx);
+            self.run.conductor_in_line.store(granted.is_pending(), Ordering::Relaxed);
+            let granted = std::task::ready!(granted);
             self.line = None;
             match granted {
                 Ok(()) => self.launch(SlotToken::granted(pool.clone(), 1, 0), cx),
@@ -87,7 +109,6 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
     fn prepare(&mut self, cx: &mut Context<'_>) -> Todo {
         let run = &self.run;
         let todo = run.change(|state, wakers| {
-            state.conductor_in_line = false;
             if state.stopped.is_none()
                 && let Poll::Ready(Some(input)) = state.pull(run, wakers, cx)
             {
@@ -100,15 +121,44 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
             state.conductor = Some(cx.waker().clone());
             let room = state.untaken.len() < run.untaken_max && state.under_way < IN_MEMORY_MAX;
             if state.ahead.is_none() || state.stopped.is_some() || !room {
+                state.conductor_wants_room = !room;
                 return Todo::Nothing;
             }
-            state.conductor_in_line = true;
-            Todo::Slot
+            Todo::Slot { ended: state.tally.ended() }
         });
-        if !matches!(todo, Todo::Slot) {
+        if !matches!(todo, Todo::Slot { .. }) {
             self.line = None;
         }
         todo
+    }
+
+    /// Whether one more worker would only get in the way: tasks are so small that taking them from
+    /// the same list costs more than they do. Found out by looking how many have ended since the
+    /// last worker began, after a moment and then every millisecond.
+    fn holds_back(&mut self, ended: usize, cx: &mut Context<'_>) -> bool {
+        if self.run.brisk.load(Ordering::Relaxed) == 0 {
+            self.held_back = None;
+            return false;
+        }
+        let since = || HeldBack { since: Instant::now(), ended, timer: None };
+        let held = self.held_back.get_or_insert_with(since);
+        let elapsed = held.since.elapsed();
+        if elapsed < MOMENT {
+            cx.waker().wake_by_ref();
+            return true;
+        }
+        if held.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(cx).is_pending()) {
+            return true;
+        }
+        let each = elapsed / u32::try_from(ended - held.ended).unwrap_or(u32::MAX).max(1);
+        if each > TINY {
+            self.held_back = None;
+            return false;
+        }
+        let mut timer = Box::pin(tokio::time::sleep(TICK));
+        let look_again = timer.as_mut().poll(cx).is_pending();
+        self.held_back = Some(HeldBack { timer: Some(timer), ..since() });
+        look_again
     }
 
     fn launch(&self, token: SlotToken, cx: &mut Context<'_>) {
@@ -125,22 +175,29 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
             Some((state.cells.insert(cell.clone()), cell, work))
         });
         if let Some((key, cell, work)) = launched {
-            let worker = Worker { run: run.clone(), cell, key, given_up: false };
+            run.brisk.fetch_add(1, Ordering::Relaxed);
+            let paused = AtomicBool::new(false);
+            let worker = Worker { run: run.clone(), cell, key, given_up: false, paused };
             tokio::spawn(worker.work(work, token));
         }
     }
 
-    /// Wakes the consumer for results that have lain for a millisecond.
+    /// Wakes the consumer for results that have lain for a tick; ticks while there are any.
     fn mind_consumer(&mut self, cx: &mut Context<'_>) {
-        if self.owing.is_none() && self.run.owed.load(Ordering::Relaxed) {
-            self.owing = Some(Box::pin(tokio::time::sleep(OWED_MAX)));
-        }
-        if let Some(timer) = &mut self.owing
-            && timer.as_mut().poll(cx).is_ready()
-        {
-            self.owing = None;
-            let run = &self.run;
-            run.change(|state, wakers| state.wake_consumer(run, wakers));
+        let run = &self.run;
+        while run.ticking.load(Ordering::SeqCst) {
+            let tick = || Box::pin(tokio::time::sleep(TICK));
+            if self.tick.get_or_insert_with(tick).as_mut().poll(cx).is_pending() {
+                return;
+            }
+            self.tick = None;
+            if run.owed.load(Ordering::SeqCst) {
+                run.change(|state, wakers| state.wake_consumer(run, wakers));
+            } else {
+                run.ticking.store(false, Ordering::SeqCst);
+                // A worker may have counted on the ticks just before.
+                run.ticking.fetch_or(run.owed.load(Ordering::SeqCst), Ordering::SeqCst);
+            }
         }
     }
 

@@ -21,7 +21,7 @@ use crate::task_error::TaskError;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tidegate_core::chain::Nodes;
@@ -46,7 +46,10 @@ where
         cancel,
         next_look: AtomicU64::new(u64::MAX),
         stopping: AtomicBool::new(false),
+        conductor_in_line: AtomicBool::new(false),
+        brisk: AtomicUsize::new(0),
         owed: AtomicBool::new(false),
+        ticking: AtomicBool::new(false),
         killed: AtomicBool::new(false),
         untaken_max: UNTAKEN_MAX.max(settings.parallel_limit as usize),
         state: Mutex::new(State {
@@ -56,11 +59,11 @@ where
             pulled: 0,
             cells: Nodes::default(),
             under_way: 0,
-            conductor_in_line: false,
             stopped: None,
             untaken: VecDeque::new(),
             consumer: None,
             conductor: None,
+            conductor_wants_room: false,
             tally: Tally::default(),
             completed: false,
         }),
@@ -79,8 +82,14 @@ pub(super) struct Run<P: Producer<M>, M> {
     pub(super) next_look: AtomicU64,
     /// Whether nothing new begins, readable without the lock.
     pub(super) stopping: AtomicBool,
+    /// Whether one of those who wait for a slot is the conductor.
+    pub(super) conductor_in_line: AtomicBool,
+    /// Workers whose present task has not paused yet.
+    pub(super) brisk: AtomicUsize,
     /// Whether there are results that the consumer was not woken for.
     pub(super) owed: AtomicBool,
+    /// Whether the conductor looks at that every millisecond.
+    pub(super) ticking: AtomicBool,
     /// Whether what is under way has to stop too.
     pub(super) killed: AtomicBool,
     pub(super) state: Mutex<State<P, M>>,
@@ -96,11 +105,11 @@ pub(super) struct State<P: Producer<M>, M> {
     pub(super) cells: Nodes<Arc<Cell>>,
     /// Workers, and callbacks of time-outs.
     pub(super) under_way: usize,
-    pub(super) conductor_in_line: bool,
     pub(super) stopped: Option<Stopped>,
     pub(super) untaken: VecDeque<TaskResult<P::Value>>,
     pub(super) consumer: Option<Waker>,
     pub(super) conductor: Option<Waker>,
+    pub(super) conductor_wants_room: bool,
     pub(super) tally: Tally,
     pub(super) completed: bool,
 }
@@ -237,16 +246,21 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
 
     /// The consumer is woken at once, as it should be unless the next end is about to follow.
     pub(super) fn wake_consumer(&mut self, run: &Run<P, M>, wakers: &mut Wakers) {
-        run.owed.store(false, Ordering::Relaxed);
+        run.owed.store(false, Ordering::SeqCst);
         self.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
     }
 
-    /// The consumer is woken after a millisecond at the latest: the conductor is told to, unless it
-    /// was already. Waking it for each of many tiny tasks would cost more than they do.
+    /// The consumer is woken after a millisecond or two at the latest, by the conductor's ticks.
+    /// Waking it for each of many tiny tasks would cost more than they do.
     pub(super) fn owe_consumer(&mut self, run: &Run<P, M>, wakers: &mut Wakers) {
+        if self.consumer.is_none() {
+            return;
+        }
         if self.untaken.len() >= run.untaken_max / 2 {
-            self.wake_consumer(run, wakers);
-        } else if self.consumer.is_some() && !run.owed.swap(true, Ordering::Relaxed) {
+            return self.wake_consumer(run, wakers);
+        }
+        run.owed.store(true, Ordering::SeqCst);
+        if !run.ticking.swap(true, Ordering::SeqCst) {
             self.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
         }
     }
@@ -313,6 +327,12 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
     pub(super) fn is_fatal(&self, status: TaskStatus) -> bool {
         matches!(status, TaskStatus::Failed | TaskStatus::Timeout)
             && self.settings.on_failure != OnFailure::KeepGoing
+    }
+
+    /// Whether somebody outside this run wants a slot, or there are fewer of them than in use.
+    pub(super) fn others_want_slots(&self) -> bool {
+        let own = usize::from(self.conductor_in_line.load(Ordering::Relaxed));
+        self.settings.shared && self.settings.pool.is_contended(own)
     }
 
     pub(super) fn tell(&self, name: &str, news: News<'_>) {
@@ -457,8 +477,9 @@ impl<P: Producer<M>, M: Send + 'static> Supply<P::Value> for Run<P, M> {
     ) -> Poll<()> {
         self.change(|state, wakers| {
             if !state.untaken.is_empty() {
-                // The conductor may wait for room.
-                state.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+                if std::mem::take(&mut state.conductor_wants_room) {
+                    state.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+                }
                 std::mem::swap(into, &mut state.untaken);
                 return Poll::Ready(());
             }

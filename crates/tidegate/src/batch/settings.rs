@@ -1,10 +1,9 @@
 //! What a batch runs with: the caller's word, else the environment's, else the default.
 
-use super::{Batch, OnFailure, OnTimeout, Progress};
+use super::{Batch, OnFailure, OnProgress, OnTimeout};
 use crate::slot::SlotPool;
 use std::env::VarError;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::duration;
 use tokio_util::sync::CancellationToken;
@@ -54,12 +53,14 @@ impl std::error::Error for BatchError {}
 /// What one run of a batch runs with.
 pub(super) struct Settings {
     pub(super) pool: SlotPool,
+    /// Whether others may use the pool too.
+    pub(super) shared: bool,
     pub(super) parallel_limit: u32,
     pub(super) timeout: Option<Duration>,
     pub(super) on_failure: OnFailure,
     pub(super) cancel: Option<CancellationToken>,
     pub(super) on_timeout: Option<OnTimeout>,
-    pub(super) on_progress: Option<Arc<dyn Fn(&Progress<'_>) + Send + Sync>>,
+    pub(super) on_progress: Option<OnProgress>,
 }
 
 impl Batch {
@@ -85,6 +86,7 @@ impl Batch {
         Ok(Settings {
             parallel_limit: pool.capacity(),
             pool,
+            shared: self.pool.is_some(),
             timeout,
             on_failure: self.on_failure,
             cancel: self.cancel.clone(),

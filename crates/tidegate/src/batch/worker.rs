@@ -11,7 +11,7 @@ use crate::handle::TaskHandle;
 use crate::slot::{SlotToken, Work, guarded};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use tidegate_core::chain::Key;
 use tokio::time::Instant;
@@ -26,6 +26,8 @@ pub(super) struct Worker<P: Producer<M>, M: Send + 'static> {
     pub(super) key: Key,
     /// Its task was reported while it was stuck in a poll; it is not under way any more.
     pub(super) given_up: bool,
+    /// Its present task has paused at least once.
+    pub(super) paused: AtomicBool,
 }
 
 impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
@@ -95,10 +97,7 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
             if let Err(stop) = self.cell.leave(cx.waker()) {
                 return Poll::Ready(Err(stop));
             }
-            // The next end may be far away.
-            if self.run.owed.load(Ordering::Relaxed) {
-                self.run.change(|state, wakers| state.wake_consumer(&self.run, wakers));
-            }
+            self.pause();
             // Under fail-fast what begins to wait is stopped as what waited before was.
             let waits = attempt.is_some_and(|attempt| attempt.is_waiting());
             if waits && self.run.stopping.load(Ordering::Acquire) {
@@ -107,6 +106,22 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
             Poll::Pending
         })
         .await
+    }
+
+    /// The task has paused, so its end may be far away: the consumer should have what there is, and
+    /// the conductor need not hold back further workers.
+    fn pause(&self) {
+        if self.paused.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let run = &self.run;
+        let last = run.brisk.fetch_sub(1, Ordering::Relaxed) == 1;
+        if last || run.owed.load(Ordering::Relaxed) {
+            run.change(|state, wakers| {
+                state.wake_consumer(run, wakers);
+                state.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+            });
+        }
     }
 
     /// Records the end and, if nobody else wants the slot, takes the next input onto it.
@@ -123,8 +138,7 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
         let next = run.change(|state, wakers| {
             let at_hand = P::AT_ONCE || state.ahead.is_some();
             let room = state.untaken.len() < run.untaken_max && state.stopped.is_none();
-            let own = usize::from(state.conductor_in_line);
-            if !may_go_on || !at_hand || !room || run.settings.pool.is_contended(own) {
+            if !may_go_on || !at_hand || !room || run.others_want_slots() {
                 return None;
             }
             let mut cx = Context::from_waker(Waker::noop());
@@ -142,6 +156,9 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
             result.into_iter().for_each(|result| run.report(result));
             return None;
         };
+        if self.paused.swap(false, Ordering::Relaxed) {
+            run.brisk.fetch_add(1, Ordering::Relaxed);
+        }
         Some((work, token))
     }
 }
@@ -152,6 +169,9 @@ impl<P: Producer<M>, M: Send + 'static> Drop for Worker<P, M> {
         if let Some(card) = self.cell.end() {
             let end: TaskEnd<P, M> = End::Stopped(Stop::Cancel);
             self.run.report_now(self.run.result(card, end, Instant::now()));
+        }
+        if !self.paused.load(Ordering::Relaxed) {
+            self.run.brisk.fetch_sub(1, Ordering::Relaxed);
         }
         let cell = self.run.change(|state, wakers| {
             if !self.given_up {

@@ -5,7 +5,8 @@
 //! nobody. All wait for the same answer, and each gets one from a check that began after it came.
 
 use super::Tide;
-use super::wheel::{FAR, Rouse};
+use super::pace::Pace;
+use super::wheel::{Rouse, Wheel};
 use crate::condition::Condition;
 use crate::error::Panic;
 use crate::slot::SlotToken;
@@ -16,7 +17,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 use tidegate_core::chain::{Chain, Key, Nodes};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,46 +26,8 @@ pub(crate) trait Check: Send {
     fn poll_check(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<bool, TaskError>>;
 }
 
-/// A tick later than this, or so late that the next would be due, has been missed: the next is
-/// counted from now, so that a stall is not followed by a burst. Less is the ordinary lateness of
-/// timers and is made up for.
-const LATE: Duration = Duration::from_millis(5);
-
-/// How often a condition is looked at.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Pace {
-    pub(crate) every: Duration,
-    /// Each interval is this many times the one before.
-    pub(crate) factor: f64,
-    pub(crate) longest: Duration,
-    /// Each interval is longer or shorter by up to this part.
-    pub(crate) jitter: f64,
-}
-
-impl Pace {
-    /// When to look next after a look that was due at `due` and is over `now`; `interval` is the
-    /// present one and moves on.
-    pub(crate) fn next(&self, due: Instant, now: Instant, interval: &mut Duration) -> Instant {
-        let pause = (*interval).min(FAR);
-        let late = now.saturating_duration_since(due);
-        let from = if late > LATE || late >= pause { now } else { due };
-        let spread = 1.0 + self.jitter * (2.0 * fastrand::f64() - 1.0);
-        let next = from + if self.jitter > 0.0 { pause.mul_f64(spread) } else { pause };
-        if self.factor > 1.0 {
-            let longer = Duration::try_from_secs_f64(interval.as_secs_f64() * self.factor);
-            *interval = longer.unwrap_or(Duration::MAX).min(self.longest.max(self.every));
-        }
-        next
-    }
-
-    fn bits(&self) -> [u128; 4] {
-        let Pace { every, factor, longest, jitter } = self;
-        let float = |f: &f64| u128::from(f.to_bits());
-        [every.as_nanos(), float(factor), longest.as_nanos(), float(jitter)]
-    }
-}
-
-type MergeKey = (Arc<str>, [u128; 4]);
+/// The condition's name and the identity of its pace.
+type MergeKey = (Arc<str>, (u64, u64, u32, u32));
 
 #[derive(Default)]
 pub(super) struct Probes {
@@ -77,14 +39,13 @@ pub(super) struct Probes {
 }
 
 struct Probe {
-    merge: Option<MergeKey>,
+    merge: Option<Box<MergeKey>>,
     pace: Pace,
-    interval: Duration,
     /// When the present or next check is due.
     due: Instant,
     subscribers: Chain,
     /// How many subscribers no check has answered yet.
-    fresh: usize,
+    fresh: u32,
     /// Counts the checks begun.
     round: u64,
     state: State,
@@ -117,7 +78,7 @@ enum SubscriberState {
     /// No check that began after it came has ended.
     Fresh(Waker),
     Waiting(Waker),
-    Done(Outcome),
+    Done(Box<Outcome>),
 }
 
 /// How far the first check of a condition has come when somebody subscribes.
@@ -180,6 +141,12 @@ impl Probes {
         }
     }
 
+    /// The check that has been due the longest begins.
+    fn begin_next(&mut self) -> Option<(Key, Pin<Box<dyn Check>>)> {
+        let key = self.probes.pop_front(&mut self.due)?;
+        Some((key, self.begin(key)))
+    }
+
     fn forget(&mut self, key: Key) -> Probe {
         let probe = self.probes.remove(key);
         if let Some(merge) = &probe.merge {
@@ -189,19 +156,47 @@ impl Probes {
     }
 }
 
-/// Makes the check that has been due the longest.
-pub(super) fn check_next(tide: &Arc<Tide>, permit: SlotToken) {
-    let mut probes = lock(&tide.probes);
-    let Probes { probes: nodes, due, .. } = &mut *probes;
-    let Some(key) = nodes.pop_front(due) else { return };
-    let check = probes.begin(key);
-    drop(probes);
-    let mut under_way = UnderWay { tide: tide.clone(), key, check: Some(check) };
-    // Most checks are done at once. The waker does not matter: the task that goes on with a check
-    // polls it again first of all.
-    if under_way.poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-        under_way.spawn(permit);
+/// Makes checks that are due, a bounded number, one after the other with one leave to check; one
+/// that is not done at once goes on elsewhere and takes the leave with it. Says whether there may
+/// be more to do.
+pub(super) fn check_due(tide: &Arc<Tide>, mut permit: Option<SlotToken>) -> bool {
+    let mut checked = Vec::new();
+    let mut more = true;
+    for _ in 0..super::TURN {
+        let mut probes = lock(&tide.probes);
+        more = probes.has_due();
+        if !more {
+            break;
+        }
+        if permit.is_none() {
+            permit = tide.permits().try_acquire(1).ok();
+        }
+        // Without leave to check, the driver waits for it in line.
+        let Some(leave) = permit.take() else {
+            more = false;
+            break;
+        };
+        let (key, mut check) = probes.begin_next().expect("a check is due");
+        drop(probes);
+        // Most checks are done at once. The waker does not matter: the task that goes on with a
+        // check polls it again first of all.
+        let mut cx = Context::from_waker(Waker::noop());
+        match catch_unwind(AssertUnwindSafe(|| check.as_mut().poll_check(&mut cx))) {
+            Ok(Poll::Ready(answer)) => {
+                permit = Some(leave);
+                checked.push((key, Some(check), Ok(answer)));
+            }
+            Ok(Poll::Pending) => {
+                UnderWay { tide: tide.clone(), key, check: Some(check) }.spawn(leave);
+            }
+            Err(payload) => {
+                permit = Some(leave);
+                checked.push((key, Some(check), Err(Panic::from_payload(payload))));
+            }
+        }
     }
+    finish(tide, checked);
+    more
 }
 
 /// A check that is being made. If it is dropped before it is done, its runtime has gone away, and
@@ -221,7 +216,7 @@ impl UnderWay {
             Err(payload) => Err(Panic::from_payload(payload)),
         };
         let check = self.check.take().expect("it was just polled");
-        finish(&self.tide, self.key, Some(check), outcome);
+        finish(&self.tide, [(self.key, Some(check), outcome)]);
         Poll::Ready(())
     }
 
@@ -253,36 +248,37 @@ impl Drop for UnderWay {
         if let Some(check) = self.check.take() {
             drop(check);
             let gone = TaskError::from("the runtime that checked the condition has shut down");
-            finish(&self.tide, self.key, None, Ok(Err(gone)));
+            finish(&self.tide, [(self.key, None, Ok(Err(gone)))]);
         }
     }
 }
 
-/// A check is over: those who wait learn of it, and the next one is planned.
-fn finish(
-    tide: &Arc<Tide>,
-    key: Key,
-    check: Option<Pin<Box<dyn Check>>>,
-    outcome: Result<Result<bool, TaskError>, Panic>,
-) {
+/// A check that is over: its probe, the condition for the next one, and what it found.
+type Checked = (Key, Option<Pin<Box<dyn Check>>>, Result<Result<bool, TaskError>, Panic>);
+
+/// Checks are over: those who wait learn of it, and the next ones are planned.
+fn finish(tide: &Arc<Tide>, checked: impl IntoIterator<Item = Checked>) {
     let now = Instant::now();
     let mut wakers = Wakers::default();
+    let mut unused = Vec::new();
     let mut rouse = Rouse::No;
     let mut probes = lock(&tide.probes);
-    let probe = probes.probes.get(key);
-    let unused = match (check, outcome) {
-        (Some(check), Ok(Ok(false))) if !probe.subscribers.is_empty() => {
-            probes.answer_fresh(key, &mut wakers);
-            rouse = probes.plan_next(tide, key, check, now);
-            None
+    let mut wheel = lock(&tide.wheel);
+    for (key, check, outcome) in checked {
+        let probe = probes.probes.get(key);
+        match (check, outcome) {
+            (Some(check), Ok(Ok(false))) if !probe.subscribers.is_empty() => {
+                probes.answer_fresh(key, &mut wakers);
+                rouse = rouse.and(probes.plan_next(&mut wheel, key, check, now));
+            }
+            (check, outcome) => {
+                let outcome = outcome.map(|answer| answer.map(|_| ()));
+                probes.answer_all(key, outcome, &mut wakers);
+                unused.push((probes.forget(key), check));
+            }
         }
-        (check, outcome) => {
-            let outcome = outcome.map(|answer| answer.map(|_| ()));
-            probes.answer_all(key, outcome, &mut wakers);
-            probes.forget(key);
-            check
-        }
-    };
+    }
+    drop(wheel);
     drop(probes);
     drop(unused);
     wakers.wake();
@@ -312,7 +308,7 @@ impl Probes {
         let chain = &mut self.probes.get_mut(key).subscribers;
         while let Some(at) = self.subscribers.pop_front(chain) {
             let subscriber = self.subscribers.get_mut(at);
-            let state = std::mem::replace(&mut subscriber.state, Done(outcome.clone()));
+            let state = std::mem::replace(&mut subscriber.state, Done(Box::new(outcome.clone())));
             if let Fresh(waker) | Waiting(waker) = state {
                 wakers.push(waker);
             }
@@ -322,21 +318,20 @@ impl Probes {
     /// At once if somebody came during the last check, else after the interval.
     fn plan_next(
         &mut self,
-        tide: &Tide,
+        wheel: &mut Wheel,
         key: Key,
         check: Pin<Box<dyn Check>>,
         now: Instant,
     ) -> Rouse {
         let probe = self.probes.get_mut(key);
-        let mut wheel = lock(&tide.wheel);
         if probe.fresh > 0 {
             probe.due = now;
-            probe.interval = probe.pace.every;
+            probe.pace.restart();
             probe.state = State::Due { check };
             self.probes.push_back(&mut self.due, key);
             return wheel.rouse_now();
         }
-        probe.due = probe.pace.next(probe.due, now, &mut probe.interval);
+        probe.due = probe.pace.next(probe.due, now);
         let (timer, rouse) = wheel.insert_probe(probe.due, key);
         probe.state = State::Resting { check, timer: Some(timer) };
         rouse
@@ -344,13 +339,12 @@ impl Probes {
 
     /// Adds somebody to an equal probe, or to a new one. Returns the probe and the share in it.
     fn subscribe(&mut self, condition: Condition, pace: Pace, waker: Waker) -> (Key, Key) {
-        let merge = condition.merge.map(|name| (name, pace.bits()));
+        let merge = condition.merge.map(|name| (name, pace.identity()));
         let known = merge.as_ref().and_then(|merge| self.merged.get(merge).copied());
         let key = known.unwrap_or_else(|| {
             let key = self.probes.insert(Probe {
-                merge: merge.clone(),
+                merge: merge.clone().map(Box::new),
                 pace,
-                interval: pace.every,
                 due: Instant::now(),
                 subscribers: Chain::EMPTY,
                 fresh: 0,
@@ -377,7 +371,7 @@ impl Probes {
         let rouse = wheel.rouse_now();
         if matches!(probe.state, State::Resting { .. }) {
             probe.due = Instant::now();
-            probe.interval = probe.pace.every;
+            probe.pace.restart();
             if let Some(timer) = self.make_due(key) {
                 let roused_already = wheel.remove_probe(timer);
                 debug_assert_eq!(roused_already, Rouse::No);
@@ -452,7 +446,7 @@ impl Subscription {
             First::No => {
                 let check = probes.begin(key);
                 probes.answer_fresh(key, &mut unused);
-                probes.plan_next(tide, key, check, Instant::now())
+                probes.plan_next(&mut lock(&tide.wheel), key, check, Instant::now())
             }
             First::UnderWay(permit) => {
                 let check = probes.begin(key);
@@ -480,7 +474,7 @@ impl Subscription {
                 }
                 if matches!(state, Fresh(_)) { Subscribed::Checking } else { Subscribed::Waiting }
             }
-            Done(outcome) => match outcome.clone() {
+            Done(outcome) => match (**outcome).clone() {
                 Ok(done) => Subscribed::Done(done),
                 Err(panic) => {
                     drop(probes);

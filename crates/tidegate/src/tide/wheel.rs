@@ -1,6 +1,7 @@
 //! The timer wheel: entries in chains by the millisecond they are due in.
 
 use super::Tide;
+use super::pace::FAR;
 use crate::sync::{Wakers, lock};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,8 +14,11 @@ use tokio::time::Instant;
 /// Entries due in the same millisecond fire together, never early.
 const TICK_NANOS: u128 = 1_000_000;
 
-/// A hundred years: beyond what a clock needs to tell, and as good as never.
-pub(super) const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// With so many entries there is one due in every millisecond, and a thousand wake-ups of the driver
+/// each second cost more than the entries themselves. For each so many, the driver gathers what
+/// falls due in one more millisecond, up to a bound that is small beside such waits.
+const ENTRIES_PER_SLACK: usize = 10_000;
+const SLACK_MAX: usize = 10;
 
 pub(super) struct Wheel {
     epoch: Instant,
@@ -76,6 +80,13 @@ pub(super) enum Rouse {
     Start,
     Nudge,
     No,
+}
+
+impl Rouse {
+    /// What is needed after two entries.
+    pub(super) fn and(self, other: Rouse) -> Rouse {
+        if self == Rouse::No { other } else { self }
+    }
 }
 
 impl Wheel {
@@ -183,13 +194,17 @@ impl Wheel {
         }
     }
 
-    /// The driver rests until the next entry is due.
-    pub(super) fn rest_until_next(&mut self) -> Option<Instant> {
-        let tick = self.ticks.keys().next().copied();
-        self.driver = DriverState::Resting(tick.unwrap_or(u64::MAX));
-        let nanos = Duration::from_millis(tick?);
+    /// The driver rests until the next entry is due; with very many entries a little longer.
+    pub(super) fn rest_until_next(&mut self, now: Instant) -> Option<Instant> {
+        let Some(tick) = self.ticks.keys().next().copied() else {
+            self.driver = DriverState::Resting(u64::MAX);
+            return None;
+        };
+        let slack = (self.entries.len() / ENTRIES_PER_SLACK).min(SLACK_MAX) as u64;
+        let until = tick.max(self.tick(now).saturating_add(slack).min(tick.saturating_add(slack)));
+        self.driver = DriverState::Resting(until);
         // Beyond the clock's range is as good as never.
-        self.epoch.checked_add(nanos)
+        self.epoch.checked_add(Duration::from_millis(until))
     }
 
     /// Whether nothing is left to drive; then the driver counts as gone.
@@ -242,9 +257,14 @@ impl Timer {
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_at(Instant::now(), cx)
+    }
+
+    /// For who has just looked at the clock.
+    pub(crate) fn poll_at(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
         // Also when its entry has not fired yet: of timers that are due together the driver may
         // have fired another one first, and the order must not depend on that.
-        if Instant::now() >= self.due {
+        if now >= self.due {
             return Poll::Ready(());
         }
         let waker = cx.waker();

@@ -4,12 +4,13 @@ use super::{Around, InvalidWait, Source, Step, Wait, WaitError};
 use std::pin::Pin;
 use std::task::Context;
 
-/// A wait whose value is turned into another.
+/// A source whose value is turned into another.
 pub(super) struct Map<'h, T, F> {
-    pub(super) inner: Option<(Wait<'h, T>, F)>,
+    pub(super) source: Pin<Box<dyn Source<T> + 'h>>,
+    pub(super) f: Option<F>,
 }
 
-/// Nothing in it is pinned: a wait keeps what must stay in place in its box.
+/// Nothing in it is pinned: what must stay in place is in its box.
 impl<T, F> Unpin for Map<'_, T, F> {}
 
 impl<T, U, F> Source<U> for Map<'_, T, F>
@@ -20,17 +21,37 @@ where
     fn poll_source(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        _: Around<'_>,
+        around: Around<'_>,
     ) -> Step<Result<U, WaitError>> {
-        let (wait, _) = self.inner.as_mut().expect("a source is not polled after its end");
-        match wait.poll_source(cx) {
+        match self.source.as_mut().poll_source(cx, around) {
             Step::Checking => Step::Checking,
             Step::Waiting => Step::Waiting,
             Step::Ready(result) => {
-                let (_, f) = self.inner.take().expect("it was just polled");
+                let f = self.f.take().expect("a source is not polled after its end");
                 Step::Ready(result.map(f))
             }
         }
+    }
+
+    fn is_polled(&self) -> bool {
+        self.source.is_polled()
+    }
+}
+
+/// What a wait has found that was over before it became part of another.
+pub(super) struct Over<T> {
+    pub(super) result: Option<Result<T, WaitError>>,
+}
+
+impl<T> Unpin for Over<T> {}
+
+impl<T: Send> Source<T> for Over<T> {
+    fn poll_source(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: Around<'_>,
+    ) -> Step<Result<T, WaitError>> {
+        Step::Ready(self.result.take().expect(super::POLLED_TOO_LATE))
     }
 }
 

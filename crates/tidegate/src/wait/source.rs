@@ -15,7 +15,7 @@ use tokio::time::Instant;
 impl Options {
     fn pace(&self, every: Duration, jitter: f64) -> Pace {
         let (factor, longest) = self.backoff.unwrap_or((1.0, Duration::MAX));
-        Pace { every, factor, longest, jitter: self.jitter.unwrap_or(jitter) }
+        Pace::new(every, factor, longest, self.jitter.unwrap_or(jitter))
     }
 }
 
@@ -33,7 +33,8 @@ pin_project! {
         #[pin]
         check: K,
         every: Duration,
-        interval: Duration,
+        // Made at the first poll, when the options are known.
+        pace: Option<Pace>,
         timer: Option<Timer>,
         // When the present check was due, or the next one is.
         due: Option<Instant>,
@@ -48,7 +49,7 @@ impl<K> Borrowed<K> {
         Borrowed {
             check,
             every,
-            interval: every,
+            pace: None,
             timer: None,
             due: None,
             first: true,
@@ -68,12 +69,13 @@ impl<K: Check> Source<()> for Borrowed<K> {
         if let Err(invalid) = valid_interval(*this.every) {
             return Step::Ready(Err(invalid));
         }
-        let due = this.due.get_or_insert_with(Instant::now);
+        let mut now = Instant::now();
+        let due = this.due.get_or_insert(now);
         loop {
             let pending = if *this.first { Step::Checking } else { Step::Waiting };
             if let Some(timer) = this.timer
                 && this.permit.is_none()
-                && timer.poll(cx).is_pending()
+                && timer.poll_at(now, cx).is_pending()
             {
                 return pending;
             }
@@ -88,8 +90,9 @@ impl<K: Check> Source<()> for Borrowed<K> {
                 Err(error) => return Step::Ready(Err(WaitError::Failed(error))),
                 Ok(false) => {}
             }
-            let pace = around.options.pace(*this.every, 0.0);
-            *due = pace.next(*due, Instant::now(), this.interval);
+            let pace = this.pace.get_or_insert_with(|| around.options.pace(*this.every, 0.0));
+            now = Instant::now();
+            *due = pace.next(*due, now);
             *this.first = false;
             match this.timer {
                 Some(timer) => timer.reset(*due),

@@ -202,3 +202,27 @@ async fn a_map_is_called_once_and_only_with_a_value() {
     let error = handle.sleep(HOUR).timeout(secs(1)).map(|()| unreachable!("it timed out"));
     assert!(matches!(error.await, Err::<(), _>(WaitError::TimedOut { .. })));
 }
+
+#[tokio::test(start_paused = true)]
+async fn options_may_stand_before_or_behind_map() {
+    for behind in [false, true] {
+        let handle = TaskHandle::new(SlotPool::new(1).unwrap().acquire().await.unwrap());
+        let looks = AtomicUsize::new(0);
+        let wait = handle.defer_until(
+            || {
+                looks.fetch_add(1, Ordering::SeqCst);
+                async { false }
+            },
+            Duration::from_secs(1),
+        );
+        let late = Duration::from_secs(10);
+        let wait = match behind {
+            false => wait.backoff(2.0, late).timeout(late).named("rain").map(|()| 7),
+            true => wait.map(|()| 7).backoff(2.0, late).timeout(late).named("rain"),
+        };
+        let error = wait.await.unwrap_err();
+        assert_eq!(error.to_string(), "the wait for rain timed out after 10s");
+        // At 0, 1, 3 and 7 s.
+        assert_eq!(looks.load(Ordering::SeqCst), 4);
+    }
+}
