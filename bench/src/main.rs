@@ -10,13 +10,15 @@ mod stream;
 
 use figure::Figure;
 
+type Measure = fn() -> Vec<Figure>;
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).map(|name| name.to_lowercase()).collect();
     if let Some(case) = wanted.first().and_then(|name| name.strip_prefix("p5.")) {
         let case = case.parse().expect("a parent gives a number");
         return figure::hand_over(&deferred::case(case));
     }
-    let all: [(&str, fn() -> Vec<Figure>); 3] =
+    let all: [(&str, Measure); 3] =
         [("p1", slots::measure), ("p5", deferred::measure), ("p9", stream::measure)];
     if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
         let known: Vec<_> = all.iter().map(|(name, _)| *name).collect();
