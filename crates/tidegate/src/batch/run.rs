@@ -44,6 +44,7 @@ where
     let run = Arc::new(Run {
         began,
         cancel,
+        abandoned: CancellationToken::new(),
         next_look: AtomicU64::new(u64::MAX),
         stopping: AtomicBool::new(false),
         conductor_in_line: AtomicBool::new(false),
@@ -77,6 +78,8 @@ pub(super) struct Run<P: Producer<M>, M> {
     pub(super) settings: Settings,
     pub(super) began: Instant,
     pub(super) cancel: CancellationToken,
+    /// Ends the callbacks of time-outs when nobody takes the results any more.
+    abandoned: CancellationToken,
     pub(super) untaken_max: usize,
     /// When the conductor looks at the time-outs next, in nanoseconds since `began`.
     pub(super) next_look: AtomicU64,
@@ -396,9 +399,11 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
         let callback = callback(result.name.clone());
         let limit = self.settings.timeout.unwrap_or_default();
         let late = Late { run: self.clone(), result: Some(result) };
+        let abandoned = self.abandoned.clone();
         tokio::spawn(async move {
             let _late = late;
-            if tokio::time::timeout(limit, callback).await.is_err() {
+            let callback = tokio::time::timeout(limit, callback);
+            if let Some(Err(_)) = abandoned.run_until_cancelled(callback).await {
                 tracing::warn!("the callback of a time-out took longer than {limit:?}");
             }
         });
@@ -496,6 +501,7 @@ impl<P: Producer<M>, M: Send + 'static> Supply<P::Value> for Run<P, M> {
     }
 
     fn abandon(&self) {
+        self.abandoned.cancel();
         self.change(|state, wakers| state.stop(self, Stopped::Abandoned, wakers));
     }
 }

@@ -21,6 +21,7 @@ fn ms(millis: u64) -> Duration {
 }
 
 type Outcome = Result<(), TaskError>;
+type Boxed = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// Counts who is active, and the most there ever were.
 #[derive(Clone, Default)]
@@ -276,7 +277,10 @@ async fn a_task_reaches_its_time_out_at_the_limit_and_the_error_names_it() {
                 "stuck" => pending().await,
                 // A task's own time-out is an ordinary failure.
                 "own" => Ok(tokio::time::timeout(ms(10), pending::<()>()).await?),
-                _ => Ok::<_, TaskError>(sleep(ms(290)).await),
+                _ => {
+                    sleep(ms(290)).await;
+                    Ok::<_, TaskError>(())
+                }
             }
         };
         (name, task)
@@ -362,8 +366,7 @@ async fn the_callback_of_a_time_out_runs_once_and_its_failure_does_not_hide_the_
             }
         });
         let quick = Box::pin(async { Ok::<_, TaskError>(()) });
-        let inputs: Vec<(_, std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>)> =
-            vec![("late", Box::pin(pending())), ("quick", quick)];
+        let inputs: Vec<(_, Boxed)> = vec![("late", Box::pin(pending())), ("quick", quick)];
         let results = batch.run_all(inputs).await.unwrap();
         assert_eq!(*called.lock().unwrap(), ["late"], "{failure}");
         assert_eq!(results.failed[0].status, TaskStatus::Timeout, "{failure}");
@@ -509,7 +512,8 @@ async fn a_worker_gives_its_slot_to_others_who_wait_for_it() {
         let stop = stop.clone();
         move || {
             let go_on = !stop.load(Ordering::SeqCst);
-            go_on.then(|| ("tick", async { Ok::<_, TaskError>(()) }))
+            let task = async { Ok::<_, TaskError>(()) };
+            go_on.then_some(("tick", task))
         }
     });
     let mut stream = Batch::new().pool(&pool).stream(inputs).unwrap();
@@ -674,7 +678,11 @@ async fn observed(batch: Batch) -> String {
             let gauge = gauge.clone();
             let task = async move {
                 let _active = gauge.enter();
-                if n == 0 { pending().await } else { Ok::<_, TaskError>(sleep(ms(1)).await) }
+                if n == 0 {
+                    pending::<()>().await;
+                }
+                sleep(ms(1)).await;
+                Ok::<_, TaskError>(())
             };
             (format!("{n}"), task)
         }

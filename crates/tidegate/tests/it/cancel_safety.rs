@@ -4,12 +4,11 @@
 //! Whatever it was doing: no slot is lost, nobody stands in line for it any more, and nothing it
 //! started is left running. The number of polls grows until the future comes to its end by itself.
 
-#![allow(clippy::unwrap_used)]
-
+use futures_util::StreamExt;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
-use tidegate::{SlotPool, TaskError, TaskHandle, Wait, condition};
+use tidegate::{Batch, SlotPool, TaskError, TaskHandle, Wait, condition, timeout_with};
 use tokio::task::JoinHandle;
 
 /// More polls than any of the futures here needs to end.
@@ -374,4 +373,87 @@ async fn tasks_cancelled_on_several_threads_lose_no_slot() {
     let all = pool.acquire().weight(2);
     drop(tokio::time::timeout(ms(60_000), all).await.expect("nobody has a slot").unwrap());
     assert_eq!((pool.in_use(), pool.waiting()), (0, 0));
+}
+
+type Body = std::pin::Pin<Box<dyn Future<Output = Result<(), TaskError>> + Send>>;
+
+/// Tasks that end in every way, some of them after waiting without their slot.
+fn mixed() -> Vec<(&'static str, impl FnOnce(TaskHandle) -> Body + Send + 'static)> {
+    let task = |end: &'static str| {
+        let body = move |handle: TaskHandle| -> Body {
+            Box::pin(async move {
+                match end {
+                    "waits" => handle.sleep(ms(4)).await?,
+                    "fails" => Err("as it should")?,
+                    "hangs" => std::future::pending().await,
+                    _ => tokio::time::sleep(ms(2)).await,
+                }
+                Ok(())
+            })
+        };
+        (end, body)
+    };
+    ["ends", "waits", "fails", "hangs", "waits", "ends"].map(task).into_iter().collect()
+}
+
+fn batch_on(pool: &SlotPool) -> Batch {
+    Batch::new().pool(pool).task_timeout(ms(6)).continue_on_error(true)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_can_be_dropped_at_every_poll() {
+    survives("run_all, gathered", 2, |pool| async move {
+        batch_on(&pool).run_all(mixed()).await.unwrap();
+    })
+    .await;
+    survives("run_all, with a callback for time-outs", 2, |pool| async move {
+        let batch = batch_on(&pool).on_timeout(|_| tokio::time::sleep(ms(3)));
+        batch.run_all(mixed()).await.unwrap();
+    })
+    .await;
+    survives("run_all, plain futures from a stream", 1, |pool| async move {
+        let inputs = futures_util::stream::iter(0..5).then(|n| async move {
+            tokio::time::sleep(ms(1)).await;
+            (format!("{n}"), async {
+                tokio::task::yield_now().await;
+                Ok::<_, TaskError>(())
+            })
+        });
+        batch_on(&pool).run_all(inputs).await.unwrap();
+    })
+    .await;
+    survives("a stream of results", 2, |pool| async move {
+        let mut stream = batch_on(&pool).stream(mixed()).unwrap();
+        while stream.next().await.is_some() {}
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_next_loses_no_result() {
+    let pool = SlotPool::new(2).unwrap();
+    let mut stream = batch_on(&pool).stream(mixed()).unwrap();
+    let mut results = 0;
+    loop {
+        // Each `next` is dropped after one poll that found nothing.
+        match futures_util::poll!(pin!(stream.next())) {
+            Poll::Ready(Some(_)) => results += 1,
+            Poll::Ready(None) => break,
+            Poll::Pending => tokio::time::sleep(ms(1)).await,
+        }
+    }
+    assert_eq!(results, mixed().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_out_with_a_callback_can_be_dropped_at_every_poll() {
+    survives("timeout_with", 1, |pool| async move {
+        let token = pool.acquire().await.unwrap();
+        let held = async move {
+            let _token = token;
+            std::future::pending::<()>().await
+        };
+        timeout_with(ms(3), held, || tokio::time::sleep(ms(3))).await.unwrap_err();
+    })
+    .await;
 }

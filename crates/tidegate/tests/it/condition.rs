@@ -1,7 +1,5 @@
 //! The built-in conditions, on real files, programs and sockets.
 
-#![allow(clippy::unwrap_used)]
-
 use futures_util::future::join_all;
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! What tidegate promises, tried from outside through its public API.
 
+#![allow(clippy::unwrap_used)]
+
 mod batch;
 mod cancel_safety;
 mod condition;

@@ -7,8 +7,6 @@
 //!
 //! Nearly all run on paused time, where the clock moves only when nothing else can.
 
-#![allow(clippy::unwrap_used)]
-
 mod checks;
 mod compose;
 mod dropping;
