@@ -247,25 +247,33 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
         self.untaken.push_back(result);
     }
 
+    pub(super) fn wake_conductor(&mut self, wakers: &mut Wakers) {
+        self.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+    }
+
     /// The consumer is woken at once, as it should be unless the next end is about to follow.
     pub(super) fn wake_consumer(&mut self, run: &Run<P, M>, wakers: &mut Wakers) {
         run.owed.store(false, Ordering::SeqCst);
         self.consumer.take().into_iter().for_each(|waker| wakers.push(waker));
     }
 
-    /// The consumer is woken after a millisecond or two at the latest, by the conductor's ticks.
-    /// Waking it for each of many tiny tasks would cost more than they do.
-    pub(super) fn owe_consumer(&mut self, run: &Run<P, M>, wakers: &mut Wakers) {
+    /// The consumer is woken when there is much for it, else after a millisecond or two, by the
+    /// conductor's ticks: for each of many tiny tasks that would cost more than they do. Says
+    /// whether somebody is woken.
+    pub(super) fn owe_consumer(&mut self, run: &Run<P, M>, wakers: &mut Wakers) -> bool {
         if self.consumer.is_none() {
-            return;
+            return false;
         }
         if self.untaken.len() >= run.untaken_max / 2 {
-            return self.wake_consumer(run, wakers);
+            self.wake_consumer(run, wakers);
+            return true;
         }
         run.owed.store(true, Ordering::SeqCst);
-        if !run.ticking.swap(true, Ordering::SeqCst) {
-            self.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+        let first = !run.ticking.swap(true, Ordering::SeqCst);
+        if first {
+            self.wake_conductor(wakers);
         }
+        first
     }
 
     /// From here on nothing begins; what is under way stops too, or only what waits.
@@ -281,7 +289,7 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
         run.stopping.store(true, Ordering::Release);
         let stopped = self.cells.values().filter_map(|cell| cell.stop(!kill));
         stopped.for_each(|waker| wakers.push(waker));
-        self.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+        self.wake_conductor(wakers);
         run.killed.fetch_or(kill, Ordering::Relaxed);
     }
 
@@ -295,7 +303,7 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
     pub(super) fn leave(&mut self, run: &Run<P, M>, wakers: &mut Wakers) {
         self.under_way -= 1;
         // The conductor may have waited for room; the consumer, for the end.
-        self.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+        self.wake_conductor(wakers);
         if self.under_way == 0 {
             self.wake_consumer(run, wakers);
         }
@@ -483,7 +491,7 @@ impl<P: Producer<M>, M: Send + 'static> Supply<P::Value> for Run<P, M> {
         self.change(|state, wakers| {
             if !state.untaken.is_empty() {
                 if std::mem::take(&mut state.conductor_wants_room) {
-                    state.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+                    state.wake_conductor(wakers);
                 }
                 std::mem::swap(into, &mut state.untaken);
                 return Poll::Ready(());

@@ -9,6 +9,9 @@ use tidegate_core::duration;
 use tokio_util::sync::CancellationToken;
 
 const PARALLEL_LIMIT: u32 = 4;
+/// A hundred years: longer is as good as for ever, and no clock overflows.
+const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 const TASK_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A setting of a batch that makes no sense.
@@ -87,7 +90,7 @@ impl Batch {
             parallel_limit: pool.capacity(),
             pool,
             shared: self.pool.is_some(),
-            timeout,
+            timeout: timeout.map(|limit| limit.min(FAR)),
             on_failure: self.on_failure,
             cancel: self.cancel.clone(),
             on_timeout: self.on_timeout.clone(),

@@ -45,11 +45,18 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
             let now = Instant::now();
             let result = self.run.result(card, end, now);
             let Some(kept) = kept else { return self.run.report(result) };
-            match self.next(result, now, kept) {
-                Some((next, kept)) => (input, token) = (next, kept),
-                None => return,
-            }
-            if turn % TURN == 0 {
+            let (next, woke) = match self.next(result, now) {
+                Ok(next) => next,
+                Err(result) => {
+                    // The slot is free before the result is seen.
+                    drop(kept);
+                    return self.run.report(result);
+                }
+            };
+            (input, token) = (next, kept);
+            // Whoever was woken may be in line behind this task on its thread, where nobody else
+            // can take it up, and the next body may block that thread.
+            if woke || turn % TURN == 0 {
                 tokio::task::yield_now().await;
             }
         }
@@ -119,47 +126,42 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
         if last || run.owed.load(Ordering::Relaxed) {
             run.change(|state, wakers| {
                 state.wake_consumer(run, wakers);
-                state.conductor.take().into_iter().for_each(|waker| wakers.push(waker));
+                state.wake_conductor(wakers);
             });
         }
     }
 
-    /// Records the end and, if nobody else wants the slot, takes the next input onto it.
+    /// Records the end and begins the next task on the same slot, if there is one and nobody else
+    /// wants the slot; otherwise the result comes back. Says whether somebody was woken.
     fn next(
         &self,
         result: TaskResult<P::Value>,
         now: Instant,
-        token: SlotToken,
-    ) -> Option<(P::Work, SlotToken)> {
+    ) -> Result<(P::Work, bool), TaskResult<P::Value>> {
         let run = &self.run;
         // With somebody to tell of each end and beginning, the conductor's way is the simpler one.
         let may_go_on = !run.is_fatal(result.status) && run.settings.on_progress.is_none();
-        let mut result = Some(result);
         let next = run.change(|state, wakers| {
             let at_hand = P::AT_ONCE || state.ahead.is_some();
             let room = state.untaken.len() < run.untaken_max && state.stopped.is_none();
             if !may_go_on || !at_hand || !room || run.others_want_slots() {
-                return None;
+                return Err(result);
             }
             let mut cx = Context::from_waker(Waker::noop());
-            let Poll::Ready(Some(input)) = state.pull(run, wakers, &mut cx) else { return None };
-            result.take().into_iter().for_each(|result| state.record(run, result, wakers));
-            state.owe_consumer(run, wakers);
+            let Poll::Ready(Some(input)) = state.pull(run, wakers, &mut cx) else {
+                return Err(result);
+            };
+            state.record(run, result, wakers);
+            let woke = state.owe_consumer(run, wakers);
             state.tally.began += 1;
             let (card, work) = input.begin(now);
             self.cell.begin(card);
-            Some(work)
+            Ok((work, woke))
         });
-        let Some(work) = next else {
-            // The slot is free before the result is seen.
-            drop(token);
-            result.into_iter().for_each(|result| run.report(result));
-            return None;
-        };
-        if self.paused.swap(false, Ordering::Relaxed) {
+        if next.is_ok() && self.paused.swap(false, Ordering::Relaxed) {
             run.brisk.fetch_add(1, Ordering::Relaxed);
         }
-        Some((work, token))
+        next
     }
 }
 
@@ -206,9 +208,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
         let (used, _) = attempt.active();
         let look = nanos(self.began.elapsed() + limit.saturating_sub(used));
         if self.next_look.fetch_min(look, Ordering::AcqRel) > look {
-            self.change(|state, wakers| {
-                state.conductor.take().into_iter().for_each(|w| wakers.push(w))
-            });
+            self.change(|state, wakers| state.wake_conductor(wakers));
         }
     }
 }

@@ -346,6 +346,40 @@ async fn code_that_blocks_its_thread_is_reported_at_the_limit_and_its_slot_shown
     assert_eq!((totals.executed, totals.timed_out, totals.succeeded), (2, 1, 1));
 }
 
+/// A consumer that is a task of the same runtime must not be left waiting on the blocked thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_blocks_after_many_quick_ones_holds_no_result_back() {
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Arc::new(Mutex::new(blocked));
+    let inputs = (0..1000).map(move |n| {
+        let blocked = blocked.clone();
+        let task = async move {
+            if n == 999 {
+                blocked.lock().unwrap().recv().unwrap();
+            }
+            Ok::<_, TaskError>(n)
+        };
+        (format!("{n}"), task)
+    });
+    let batch = Batch::new().parallel_limit(1).task_timeout(ms(100)).continue_on_error(true);
+    let results = tokio::spawn(async move { batch.run_all(inputs).await.unwrap() }).await.unwrap();
+    assert_eq!((results.succeeded.len(), results.failed.len()), (999, 1));
+    assert_eq!(results.failed[0].status, TaskStatus::Timeout);
+    unblock.send(()).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_out_of_any_length_is_accepted() {
+    for limit in [Duration::MAX, Duration::from_secs(u64::MAX / 4), Duration::from_nanos(1)] {
+        let inputs = [("one", async {
+            sleep(ms(1)).await;
+            Ok::<_, TaskError>(())
+        })];
+        let results = Batch::new().task_timeout(limit).run_all(inputs).await.unwrap();
+        assert_eq!(results.is_success(), limit > ms(1), "{limit:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_callback_of_a_time_out_runs_once_and_its_failure_does_not_hide_the_time_out() {
     for failure in ["none", "error", "panic", "panic at once", "hang"] {
