@@ -27,9 +27,17 @@ use std::time::Duration;
 /// [`source`](Self::source) gives what it was made from.
 #[derive(Clone)]
 pub struct TaskError {
-    class: Class,
-    source: Arc<dyn Error + Send + Sync>,
+    // One word: results carry it, and most have none.
+    inner: Arc<Inner>,
 }
+
+struct Inner {
+    class: Class,
+    source: Source,
+}
+
+/// Shared, because a permanent error is made from another one.
+type Source = Arc<dyn Error + Send + Sync>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -39,24 +47,29 @@ enum Class {
 }
 
 impl TaskError {
+    fn new(class: Class, source: Source) -> Self {
+        TaskError { inner: Arc::new(Inner { class, source }) }
+    }
+
     /// An error that another attempt would not mend: the task is not retried.
     pub fn permanent(error: impl Into<TaskError>) -> Self {
-        TaskError { class: Class::Permanent, ..error.into() }
+        TaskError::new(Class::Permanent, error.into().inner.source.clone())
     }
 
     /// Not a failure: the task wants to be run again after `delay`. Uses no attempt.
     pub fn snooze(delay: Duration) -> Self {
-        TaskError { class: Class::Snooze(delay), ..format!("snoozed for {delay:?}").into() }
+        let source: Box<dyn Error + Send + Sync> = format!("snoozed for {delay:?}").into();
+        TaskError::new(Class::Snooze(delay), Arc::from(source))
     }
 
     /// Whether another attempt would not mend it.
     pub fn is_permanent(&self) -> bool {
-        self.class == Class::Permanent
+        self.inner.class == Class::Permanent
     }
 
     /// The delay, if this is a [`snooze`](Self::snooze).
     pub fn snoozed(&self) -> Option<Duration> {
-        match self.class {
+        match self.inner.class {
             Class::Snooze(delay) => Some(delay),
             _ => None,
         }
@@ -64,14 +77,14 @@ impl TaskError {
 
     /// The wait that ended the task, if one did, also where another error was made from it.
     pub fn wait_error(&self) -> Option<&WaitError> {
-        let first: &(dyn Error + 'static) = &*self.source;
+        let first: &(dyn Error + 'static) = &*self.inner.source;
         std::iter::successors(Some(first), |&error| error.source())
             .find_map(|error| error.downcast_ref())
     }
 
     /// What it was made from.
     pub fn source(&self) -> &(dyn Error + Send + Sync + 'static) {
-        &*self.source
+        &*self.inner.source
     }
 }
 
@@ -79,7 +92,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for TaskError {
     fn from(error: E) -> Self {
         match error.into().downcast::<WaitError>() {
             Ok(wait) => (*wait).into_task_error(),
-            Err(other) => TaskError { class: Class::Ordinary, source: Arc::from(other) },
+            Err(other) => TaskError::new(Class::Ordinary, Arc::from(other)),
         }
     }
 }
@@ -93,17 +106,18 @@ impl WaitError {
             WaitError::Invalid(_) => Class::Permanent,
             _ => Class::Ordinary,
         };
-        TaskError { class, source: Arc::new(self) }
+        TaskError::new(class, Arc::new(self))
     }
 }
 
 /// The message, with the messages of its causes behind colons.
 impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.source.fmt(f)?;
-        let causes = std::iter::successors(self.source.source(), |&error| error.source());
+        let source = &self.inner.source;
+        source.fmt(f)?;
+        let causes = std::iter::successors(source.source(), |&error| error.source());
         // Some errors repeat their cause in their own message.
-        let mut said = self.source.to_string();
+        let mut said = source.to_string();
         for cause in causes.map(ToString::to_string) {
             if !said.ends_with(&cause) {
                 write!(f, ": {cause}")?;
@@ -117,8 +131,8 @@ impl fmt::Display for TaskError {
 impl fmt::Debug for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskError")
-            .field("class", &self.class)
-            .field("source", &self.source)
+            .field("class", &self.inner.class)
+            .field("source", &self.inner.source)
             .finish()
     }
 }
