@@ -1,10 +1,10 @@
-//! Two hundred agents on four slots, each calling a slow service that takes only so many calls.
+//! Two hundred agents on four slots, each calling a slow, rate-limited service.
 //!
 //! Run it with `cargo run --release --example agents`. The same agents are run twice: once they
 //! give their slot back while they wait for the service, once they keep it, as in most queues. The
 //! service is a real one, on a port of this machine.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate::{Batch, TaskError, TaskHandle};
@@ -15,15 +15,16 @@ const AGENTS: usize = 200;
 const SLOTS: u32 = 4;
 /// How long the service takes for one answer.
 const ANSWER: Duration = Duration::from_millis(100);
-/// How many questions the service works on at once; it sends further ones away.
-const AT_ONCE: usize = 50;
+/// How many questions the service takes in `PERIOD`; it sends further ones away.
+const RATE: usize = 50;
+const PERIOD: Duration = Duration::from_millis(100);
 const EVERY: Duration = Duration::from_millis(10);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let service = Service::start().await?;
     println!("{AGENTS} agents on {SLOTS} slots; the service takes {ANSWER:?} for an answer");
-    println!("and works on {AT_ONCE} questions at once.\n");
+    println!("and takes {RATE} questions in {PERIOD:?}.\n");
     let released = run(&service, true).await?;
     println!("slots released while waiting: {released:>8.2?}");
     let held = run(&service, false).await?;
@@ -76,7 +77,7 @@ async fn agent(
     Ok(service.call(&format!("take {question}")).await?.parse()?)
 }
 
-/// A service that doubles numbers, slowly, and takes only so many questions at once.
+/// A service that doubles numbers, slowly, and takes only so many questions at a time.
 #[derive(Clone)]
 struct Service {
     address: std::net::SocketAddr,
@@ -86,7 +87,7 @@ impl Service {
     async fn start() -> std::io::Result<Service> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let questions = Arc::new(Mutex::new(HashMap::new()));
+        let questions = Arc::new(Mutex::new(Questions::default()));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(serve(stream, questions.clone()));
@@ -104,33 +105,45 @@ impl Service {
     }
 }
 
+/// When each question was asked, and when the last ones were.
+#[derive(Default)]
+struct Questions {
+    asked: HashMap<usize, Instant>,
+    lately: VecDeque<Instant>,
+}
+
+impl Questions {
+    fn answer(&mut self, verb: &str, number: usize) -> String {
+        let now = Instant::now();
+        while self.lately.front().is_some_and(|&then| now - then > PERIOD) {
+            self.lately.pop_front();
+        }
+        match verb {
+            "ask" if self.lately.len() >= RATE => "busy".to_owned(),
+            "ask" => {
+                self.lately.push_back(now);
+                self.asked.insert(number, now);
+                "taken".to_owned()
+            }
+            "take" => {
+                self.asked.remove(&number);
+                (number * 2).to_string()
+            }
+            _ => match self.asked.get(&number) {
+                Some(&asked) if now - asked >= ANSWER => "ready".to_owned(),
+                _ => "not yet".to_owned(),
+            },
+        }
+    }
+}
+
 /// Answers one call: `ask N`, `look N` or `take N`.
-async fn serve(
-    stream: TcpStream,
-    questions: Arc<Mutex<HashMap<usize, Instant>>>,
-) -> std::io::Result<()> {
+async fn serve(stream: TcpStream, questions: Arc<Mutex<Questions>>) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut request = String::new();
     stream.read_line(&mut request).await?;
     let (verb, number) = request.trim_end().split_once(' ').unwrap_or_default();
-    let number: usize = number.parse().unwrap_or_default();
-    let answer = {
-        let mut questions = questions.lock().expect("no call panics");
-        match verb {
-            "ask" if questions.len() >= AT_ONCE => "busy".to_owned(),
-            "ask" => {
-                questions.insert(number, Instant::now());
-                "taken".to_owned()
-            }
-            "take" => {
-                questions.remove(&number);
-                (number * 2).to_string()
-            }
-            _ => match questions.get(&number) {
-                Some(asked) if asked.elapsed() >= ANSWER => "ready".to_owned(),
-                _ => "not yet".to_owned(),
-            },
-        }
-    };
+    let number = number.parse().unwrap_or_default();
+    let answer = questions.lock().expect("no call panics").answer(verb, number);
     stream.get_mut().write_all(format!("{answer}\n").as_bytes()).await
 }
