@@ -354,6 +354,12 @@ impl<T> fmt::Debug for Wait<'_, T> {
 /// What [`defer_until`](crate::TaskHandle::defer_until) takes: a [`Condition`], or a closure that
 /// returns a future of `bool` or `Result<bool, E>` and may borrow. `M` only tells the two apart; it
 /// is always inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be waited for",
+    note = "a condition is a closure that returns a future of `bool` or `Result<bool, E>`, as in \
+            `|| async {{ client.is_ready().await }}`, or one of `tidegate::condition`",
+    note = "it is `Send` and may borrow from its task"
+)]
 pub trait Until<'h, M>: Sized {
     /// Makes the wait.
     #[doc(hidden)]

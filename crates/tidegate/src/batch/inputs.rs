@@ -8,6 +8,12 @@ use std::task::{Context, Poll};
 
 /// What a batch takes: an iterator or a stream of pairs of a name and a [`Work`]. `M` only tells
 /// the kinds apart; it is always inferred.
+#[diagnostic::on_unimplemented(
+    message = "a batch cannot run `{Self}`",
+    note = "it takes an iterator or a stream of pairs of a name and a task, all `Send + 'static`",
+    note = "a task is a future of a `Result`, as in `(\"name\", async {{ Ok::<_, TaskError>(7) }})`",
+    note = "or takes a handle, as in `(\"name\", async move |handle: TaskHandle| {{ .. Ok(7) }})`"
+)]
 pub trait Inputs<M> {
     /// What a task returns when all is well.
     type Value: Send + 'static;
@@ -36,78 +42,54 @@ pub trait Producer<M>: Send + 'static {
     const AT_ONCE: bool;
 }
 
-/// Marks inputs that come from an iterator.
-#[derive(Debug)]
-pub struct FromIterator;
+/// Where pairs come from.
+pub trait Origin: Send + 'static {
+    type Pair;
 
-/// Marks inputs that come from a stream.
-#[derive(Debug)]
-pub struct FromStream;
+    fn poll_pair(&mut self, cx: &mut Context<'_>) -> Poll<Option<Self::Pair>>;
 
-pub struct Items<I>(I);
+    fn size_hint(&self) -> (usize, Option<usize>);
 
-impl<I, N, W, M> Inputs<(FromIterator, M)> for I
-where
-    I: IntoIterator<Item = (N, W)>,
-    I::IntoIter: Send + 'static,
-    N: Into<String>,
-    W: Work<M>,
-    W::Error: Into<TaskError>,
-    M: Send + 'static,
-{
-    type Value = W::Value;
-    type Mark = M;
-    type Producer = Items<I::IntoIter>;
-
-    fn into_producer(self) -> Items<I::IntoIter> {
-        Items(self.into_iter())
-    }
+    const AT_ONCE: bool;
 }
 
-impl<I, N, W, M> Producer<M> for Items<I>
-where
-    I: Iterator<Item = (N, W)> + Send + 'static,
-    N: Into<String>,
-    W: Work<M>,
-    W::Error: Into<TaskError>,
-{
-    type Value = W::Value;
-    type Work = W;
+/// An iterator.
+pub struct Items<I>(I);
 
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<(String, W)>> {
-        Poll::Ready(self.0.next().map(|(name, work)| (name.into(), work)))
+impl<I: Iterator + Send + 'static> Origin for Items<I> {
+    type Pair = I::Item;
+
+    fn poll_pair(&mut self, _: &mut Context<'_>) -> Poll<Option<I::Item>> {
+        Poll::Ready(self.0.next())
     }
 
-    fn left(&self) -> Option<usize> {
-        let (least, most) = self.0.size_hint();
-        most.filter(|&most| most == least)
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
     }
 
     const AT_ONCE: bool = true;
 }
 
+/// A stream.
 pub struct Arriving<S>(Pin<Box<S>>);
 
-impl<S, N, W, M> Inputs<(FromStream, M)> for S
-where
-    S: Stream<Item = (N, W)> + Send + 'static,
-    N: Into<String>,
-    W: Work<M>,
-    W::Error: Into<TaskError>,
-    M: Send + 'static,
-{
-    type Value = W::Value;
-    type Mark = M;
-    type Producer = Arriving<S>;
+impl<S: Stream + Send + 'static> Origin for Arriving<S> {
+    type Pair = S::Item;
 
-    fn into_producer(self) -> Arriving<S> {
-        Arriving(Box::pin(self))
+    fn poll_pair(&mut self, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        self.0.as_mut().poll_next(cx)
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+
+    const AT_ONCE: bool = false;
 }
 
-impl<S, N, W, M> Producer<M> for Arriving<S>
+impl<O, N, W, M> Producer<M> for O
 where
-    S: Stream<Item = (N, W)> + Send + 'static,
+    O: Origin<Pair = (N, W)>,
     N: Into<String>,
     W: Work<M>,
     W::Error: Into<TaskError>,
@@ -116,14 +98,54 @@ where
     type Work = W;
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(String, W)>> {
-        let next = self.0.as_mut().poll_next(cx);
-        next.map(|input| input.map(|(name, work)| (name.into(), work)))
+        self.poll_pair(cx).map(|pair| pair.map(|(name, work)| (name.into(), work)))
     }
 
     fn left(&self) -> Option<usize> {
-        let (least, most) = self.0.size_hint();
+        let (least, most) = self.size_hint();
         most.filter(|&most| most == least)
     }
 
-    const AT_ONCE: bool = false;
+    const AT_ONCE: bool = O::AT_ONCE;
+}
+
+/// Marks inputs that come from an iterator.
+#[derive(Debug)]
+pub struct FromIterator;
+
+impl<I, W, M> Inputs<(FromIterator, M)> for I
+where
+    I: IntoIterator,
+    I::IntoIter: Send + 'static,
+    Items<I::IntoIter>: Producer<M, Work = W>,
+    W: Work<M>,
+    M: Send + 'static,
+{
+    type Value = <Items<I::IntoIter> as Producer<M>>::Value;
+    type Mark = M;
+    type Producer = Items<I::IntoIter>;
+
+    fn into_producer(self) -> Items<I::IntoIter> {
+        Items(self.into_iter())
+    }
+}
+
+/// Marks inputs that come from a stream.
+#[derive(Debug)]
+pub struct FromStream;
+
+impl<S, W, M> Inputs<(FromStream, M)> for S
+where
+    S: Stream + Send + 'static,
+    Arriving<S>: Producer<M, Work = W>,
+    W: Work<M>,
+    M: Send + 'static,
+{
+    type Value = <Arriving<S> as Producer<M>>::Value;
+    type Mark = M;
+    type Producer = Arriving<S>;
+
+    fn into_producer(self) -> Arriving<S> {
+        Arriving(Box::pin(self))
+    }
 }

@@ -15,6 +15,12 @@ use tokio::task::JoinHandle;
 
 /// What can be run on a slot: a future, or a closure that makes one from a [`TaskHandle`]. The
 /// future's output is a `Result`. `M` only tells the two apart; it is always inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be run on a slot",
+    note = "work is a future of a `Result`, as in `async {{ Ok::<_, TaskError>(7) }}`",
+    note = "or takes a handle, as in `async move |handle: TaskHandle| {{ .. Ok::<_, TaskError>(7) }}`",
+    note = "it is `Send + 'static`, and so is what it returns"
+)]
 pub trait Work<M>: Send + 'static {
     /// What the work returns when all is well.
     type Value: Send + 'static;

@@ -1,5 +1,6 @@
 //! Batches: order, limits, time-outs, failures, results.
 
+use crate::support::{Crowd, ms};
 use futures_util::StreamExt;
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -16,36 +17,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
 type Outcome = Result<(), TaskError>;
 type Boxed = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send>>;
-
-/// Counts who is active, and the most there ever were.
-#[derive(Clone, Default)]
-struct Gauge(Arc<(AtomicUsize, AtomicUsize)>);
-
-struct Active(Gauge);
-
-impl Gauge {
-    fn enter(&self) -> Active {
-        let now = self.0.0.fetch_add(1, Ordering::SeqCst) + 1;
-        self.0.1.fetch_max(now, Ordering::SeqCst);
-        Active(self.clone())
-    }
-
-    fn most(&self) -> usize {
-        self.0.1.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.0.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
 
 fn names<T>(results: &[TaskResult<T>]) -> Vec<&str> {
     results.iter().map(|result| result.name.as_str()).collect()
@@ -66,12 +39,12 @@ fn assert_send<T: Send>(value: T) -> T {
 
 #[tokio::test(start_paused = true)]
 async fn of_twenty_tasks_on_five_slots_exactly_five_are_active_at_most() {
-    let gauge = Gauge::default();
+    let crowd = Crowd::default();
     let inputs: Vec<_> = (0..20)
         .map(|n| {
-            let gauge = gauge.clone();
+            let crowd = crowd.clone();
             let task = async move {
-                let _active = gauge.enter();
+                let _active = crowd.enter();
                 sleep(ms(10)).await;
                 Ok::<_, TaskError>(n)
             };
@@ -79,7 +52,7 @@ async fn of_twenty_tasks_on_five_slots_exactly_five_are_active_at_most() {
         })
         .collect();
     let results = Batch::new().parallel_limit(5).run_all(inputs).await.unwrap();
-    assert_eq!(gauge.most(), 5);
+    assert_eq!(crowd.most(), 5);
     assert_eq!((results.total, results.succeeded.len()), (20, 20));
     let outputs: Vec<_> = results.succeeded.iter().map(|result| result.output.unwrap()).collect();
     assert_eq!(outputs, (0..20).collect::<Vec<_>>());
@@ -485,17 +458,17 @@ async fn a_cancelled_batch_says_so_for_each_input() {
 #[tokio::test(start_paused = true)]
 async fn deferred_tasks_of_a_batch_free_their_slot_and_never_two_are_active() {
     // Also when the wait is dropped by a time-out of the task's own.
-    let gauge = Gauge::default();
+    let crowd = Crowd::default();
     let inputs = (0..8).map({
-        let gauge = gauge.clone();
+        let crowd = crowd.clone();
         move |n| {
-            let gauge = gauge.clone();
+            let crowd = crowd.clone();
             let task = async move |handle: TaskHandle| {
                 let wait = handle.defer_until(|| async { false }, ms(20));
                 let late = tokio::time::timeout(ms(300), wait).await;
                 assert!(late.is_err());
                 tokio::task::yield_now().await;
-                let active = gauge.enter();
+                let active = crowd.enter();
                 for _ in 0..5 {
                     sleep(ms(1)).await;
                 }
@@ -508,19 +481,19 @@ async fn deferred_tasks_of_a_batch_free_their_slot_and_never_two_are_active() {
     let began = Instant::now();
     let results = Batch::new().parallel_limit(1).run_all(inputs).await.unwrap();
     assert!(results.is_success());
-    assert_eq!(gauge.most(), 1);
+    assert_eq!(crowd.most(), 1);
     assert!(began.elapsed() < ms(600), "all waited at the same time: {:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_can_share_a_pool_with_others() {
     let pool = SlotPool::new(1).unwrap();
-    let gauge = Gauge::default();
-    let inputs = |gauge: Gauge| {
+    let crowd = Crowd::default();
+    let inputs = |crowd: Crowd| {
         (0..10).map(move |n| {
-            let gauge = gauge.clone();
+            let crowd = crowd.clone();
             let task = async move {
-                let _active = gauge.enter();
+                let _active = crowd.enter();
                 sleep(ms(1)).await;
                 Ok::<_, TaskError>(())
             };
@@ -529,12 +502,12 @@ async fn a_batch_can_share_a_pool_with_others() {
     };
     let batch = Batch::new().pool(&pool);
     let both = futures_util::future::join(
-        batch.run_all(inputs(gauge.clone())),
-        batch.run_all(inputs(gauge.clone())),
+        batch.run_all(inputs(crowd.clone())),
+        batch.run_all(inputs(crowd.clone())),
     );
     let (one, two) = both.await;
     assert!(one.unwrap().is_success() && two.unwrap().is_success());
-    assert_eq!(gauge.most(), 1);
+    assert_eq!(crowd.most(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -705,13 +678,13 @@ async fn a_limit_of_zero_a_time_out_of_zero_and_a_limit_beside_a_pool_are_refuse
 /// What a batch really does with the settings it finds: the most active at once, and when a task
 /// that never ends is stopped.
 async fn observed(batch: Batch) -> String {
-    let gauge = Gauge::default();
+    let crowd = Crowd::default();
     let inputs = (0..50).map({
-        let gauge = gauge.clone();
+        let crowd = crowd.clone();
         move |n| {
-            let gauge = gauge.clone();
+            let crowd = crowd.clone();
             let task = async move {
-                let _active = gauge.enter();
+                let _active = crowd.enter();
                 if n == 0 {
                     pending::<()>().await;
                 }
@@ -722,7 +695,7 @@ async fn observed(batch: Batch) -> String {
         }
     });
     match batch.continue_on_error(true).run_all(inputs).await {
-        Ok(results) => format!("{} {}", gauge.most(), results.failed[0].duration.as_secs()),
+        Ok(results) => format!("{} {}", crowd.most(), results.failed[0].duration.as_secs()),
         Err(error) => error.to_string(),
     }
 }

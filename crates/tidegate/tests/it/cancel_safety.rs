@@ -4,10 +4,11 @@
 //! Whatever it was doing: no slot is lost, nobody stands in line for it any more, and nothing it
 //! started is left running. The number of polls grows until the future comes to its end by itself.
 
+use crate::support::ms;
 use futures_util::StreamExt;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use tidegate::{Batch, SlotPool, TaskError, TaskHandle, Wait, condition, timeout_with};
 use tokio::task::JoinHandle;
 
@@ -16,10 +17,6 @@ const POLLS_MAX: usize = 100;
 
 /// How far the rival's turns are shifted against the polls.
 const PHASES: u64 = 5;
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Lets all others run until they can do no more at this instant.
 async fn settle() {

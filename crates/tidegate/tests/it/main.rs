@@ -6,5 +6,6 @@ mod batch;
 mod cancel_safety;
 mod condition;
 mod pool;
+mod support;
 mod tidy;
 mod wait;

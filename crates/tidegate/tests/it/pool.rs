@@ -1,5 +1,6 @@
 //! Slots: the limit, who is next, every way out, and the readings.
 
+use crate::support::Crowd;
 use std::future::{Ready, pending};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -71,38 +72,11 @@ impl Wake for Wakes {
     }
 }
 
-/// How many are active, and the most there ever were.
-#[derive(Default)]
-struct Active {
-    now: AtomicU32,
-    most: AtomicU32,
-}
-
-impl Active {
-    fn enter(self: &Arc<Self>) -> Leave {
-        let now = self.now.fetch_add(1, SeqCst) + 1;
-        self.most.fetch_max(now, SeqCst);
-        Leave(self.clone())
-    }
-
-    fn most(&self) -> u32 {
-        self.most.load(SeqCst)
-    }
-}
-
-struct Leave(Arc<Active>);
-
-impl Drop for Leave {
-    fn drop(&mut self) {
-        self.0.now.fetch_sub(1, SeqCst);
-    }
-}
-
 // --------------------------------------------------------------------------------- the limit, F1 --
 
 #[tokio::test(start_paused = true)]
 async fn of_twenty_tasks_on_five_slots_exactly_five_are_active_at_most() {
-    let (pool, active) = (pool(5), Arc::new(Active::default()));
+    let (pool, active) = (pool(5), Crowd::default());
     // Opens only when five are inside: that the most is not less than five.
     let barrier = Arc::new(Barrier::new(5));
     let tasks: Vec<_> = (0..20)
@@ -132,7 +106,7 @@ async fn of_twenty_tasks_on_five_slots_exactly_five_are_active_at_most() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_many_threads_no_more_are_active_than_there_are_slots() {
-    let (pool, active) = (pool(3), Arc::new(Active::default()));
+    let (pool, active) = (pool(3), Crowd::default());
     let tasks: Vec<_> = (0..200u32)
         .map(|number| {
             let (pool, active) = (pool.clone(), active.clone());
@@ -158,7 +132,7 @@ async fn on_many_threads_no_more_are_active_than_there_are_slots() {
 
 #[tokio::test(start_paused = true)]
 async fn two_clones_of_one_slot_never_have_two_active() {
-    let (one, active) = (pool(1), Arc::new(Active::default()));
+    let (one, active) = (pool(1), Crowd::default());
     let two = one.clone();
     let token = held(&one, 1);
     assert_eq!((two.in_use(), two.available(), two.has_capacity()), (1, 0, false));

@@ -12,6 +12,7 @@ mod compose;
 mod dropping;
 mod protocol;
 
+use crate::support::{Crowd, ms};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,10 +21,6 @@ use tokio::time::Instant;
 
 fn pool(slots: u32) -> SlotPool {
     SlotPool::new(slots).unwrap()
-}
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -86,34 +83,6 @@ impl Log {
 
     fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
-    }
-}
-
-/// How many are inside at once.
-#[derive(Clone, Default)]
-struct Crowd(Arc<(AtomicUsize, AtomicUsize)>);
-
-struct Inside(Crowd);
-
-impl Crowd {
-    fn enter(&self) -> Inside {
-        let inside = self.0.0.fetch_add(1, Ordering::SeqCst) + 1;
-        self.0.1.fetch_max(inside, Ordering::SeqCst);
-        Inside(self.clone())
-    }
-
-    fn now(&self) -> usize {
-        self.0.0.load(Ordering::SeqCst)
-    }
-
-    fn most(&self) -> usize {
-        self.0.1.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        self.0.0.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
