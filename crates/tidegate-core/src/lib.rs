@@ -6,14 +6,20 @@
 //!
 //! - [`slot`]: the slot book, which decides who may compute next.
 //! - [`chain`]: linked queues in one block of memory, which the book and the timer wheel stand on.
+//! - [`lifecycle`]: what an event makes of a task, as one total function; [`Backoff`] between attempts.
+//! - [`graph`]: the graph of a workflow, and what follows from the states of its tasks.
 //! - [`duration`]: durations as people write them (`"5m"`, `"1h30m"`, `"90"`).
 //! - [`RunId`], [`TaskExecutionId`], [`Timestamp`].
 
+mod backoff;
 pub mod chain;
 pub mod duration;
+pub mod graph;
 mod id;
+pub mod lifecycle;
 pub mod slot;
 mod timestamp;
 
+pub use backoff::{Backoff, InvalidBackoff};
 pub use id::{InvalidId, RunId, TaskExecutionId};
 pub use timestamp::Timestamp;

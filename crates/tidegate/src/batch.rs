@@ -20,6 +20,7 @@ mod worker;
 pub use inputs::Inputs;
 pub use results::{BatchStream, ExecutionResults, TaskResult, TaskStatus};
 pub use settings::BatchError;
+pub use tidegate_core::graph::OnFailure;
 pub use timeout::{Callback, timeout_with};
 
 use crate::slot::SlotPool;
@@ -29,20 +30,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// What happens to the rest when something has failed for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum OnFailure {
-    /// Nothing new starts; what computes may finish; what waits is cancelled, because a wait must
-    /// not hold a failed run open.
-    #[default]
-    FailFast,
-    /// Nothing new starts, and what is under way is cancelled.
-    FailFastKill,
-    /// The rest goes on.
-    KeepGoing,
-}
 
 /// Runs many things, a bounded number at a time, and says what became of each.
 ///
@@ -147,7 +134,9 @@ impl Batch {
         self.on_failure(if go_on { OnFailure::KeepGoing } else { OnFailure::FailFast })
     }
 
-    /// What happens to the rest after a failure or time-out.
+    /// What happens to the rest after a failure or time-out. Under fail-fast what computes may
+    /// finish, and what waits without its slot is cancelled: a wait must not hold a failed batch
+    /// open.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
