@@ -80,19 +80,25 @@ impl Cell {
     pub(super) fn leave(&self, waker: &Waker) -> Result<(), Stop> {
         let mut state = lock(&self.state);
         state.polling = false;
-        match &state.waker {
-            Some(known) if known.will_wake(waker) => {}
-            _ => state.waker = Some(waker.clone()),
-        }
-        state.stop.map_or(Ok(()), Err)
+        let stale = match &state.waker {
+            Some(known) if known.will_wake(waker) => None,
+            _ => state.waker.replace(waker.clone()),
+        };
+        let stop = state.stop;
+        drop(state);
+        drop(stale);
+        stop.map_or(Ok(()), Err)
     }
 
     /// The end: the card, unless the conductor has reported it.
     pub(super) fn end(&self) -> Option<Card> {
         let mut state = lock(&self.state);
         state.polling = false;
-        state.attempt = None;
-        state.card.take()
+        let over = state.attempt.take();
+        let card = state.card.take();
+        drop(state);
+        drop(over);
+        card
     }
 
     /// Stops the task, unless it is over. The waker is to be woken after all locks.
