@@ -13,34 +13,23 @@ const TURNS: usize = 500;
 const SLOTS: u32 = 4;
 
 pub(crate) fn measure() -> Vec<Figure> {
-    let (ours, theirs) = duel(5, uncontended_pool, uncontended_semaphore);
-    let alone = Figure {
+    let figure = |what: String, (ours, theirs): (f64, f64), most| Figure {
         name: "P1".into(),
-        what: "slot acquire + release, uncontended".into(),
+        what,
         value: ours,
         unit: "ns".into(),
         reference: Some(("Semaphore".into(), theirs)),
-        target: Target::TimesReference(1.5),
+        target: Target::TimesReference(most),
     };
-    let (ours, theirs) = duel(5, || contended_pool(false), contended_semaphore);
-    let plain = Figure {
-        name: "P1".into(),
-        what: format!("hand-over, {CONTENDERS} contending, all alike"),
-        value: ours,
-        unit: "ns".into(),
-        reference: Some(("Semaphore".into(), theirs)),
-        target: Target::TimesReference(2.0),
-    };
-    let (ours, theirs) = duel(5, || contended_pool(true), contended_semaphore);
-    let mixed = Figure {
-        name: "P1".into(),
-        what: format!("hand-over, {CONTENDERS} contending, weights and priorities mixed"),
-        value: ours,
-        unit: "ns".into(),
-        reference: Some(("Semaphore".into(), theirs)),
-        target: Target::TimesReference(2.0),
-    };
-    vec![alone, plain, mixed]
+    let handed_over = |kind: &str| format!("hand-over, {CONTENDERS} contending, {kind}");
+    let alone = duel(5, uncontended_pool, uncontended_semaphore);
+    let alike = duel(5, || contended_pool(false), contended_semaphore);
+    let mixed = duel(5, || contended_pool(true), contended_semaphore);
+    vec![
+        figure("slot acquire + release, uncontended".into(), alone, 1.5),
+        figure(handed_over("all alike"), alike, 2.0),
+        figure(handed_over("weights and priorities mixed"), mixed, 2.0),
+    ]
 }
 
 fn uncontended_pool() -> f64 {
