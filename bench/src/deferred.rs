@@ -77,12 +77,11 @@ async fn deferred(tasks: usize, look: Look, every: u64) -> Vec<Figure> {
     open.store(true, Ordering::Relaxed);
     wait_until(|| resumed.load(Ordering::Relaxed) > 0).await;
     let (began, at_once) = (Instant::now(), resumed.load(Ordering::Relaxed));
-    let storm_start = plain_start(&pool).await;
     wait_until(|| resumed.load(Ordering::Relaxed) == tasks).await;
     let spread = began.elapsed();
     let rate = (tasks - at_once) as f64 / spread.as_secs_f64();
     wait_until(|| pool.available() == SLOTS).await;
-    let together = woken_together(tasks).await;
+    let (together, storm_start) = woken_together(tasks).await;
 
     let who = match look {
         Look::Borrowed => "borrowing",
@@ -110,7 +109,7 @@ async fn deferred(tasks: usize, look: Look, every: u64) -> Vec<Figure> {
         figure("waiting costs, of a core", load, "%", None, small(Target::AtMost(2.0))),
         figure("a plain task starts after", idle_start * 1e3, "ms", None, Target::None),
         figure(
-            "and during the storm after",
+            "and while all resume together, after",
             storm_start * 1e3,
             "ms",
             None,
@@ -143,8 +142,8 @@ async fn bare_tasks() -> Figure {
 }
 
 /// The same number of tasks, all waiting for one notification: the rate at which they resume when
-/// it comes, without the spread of intervals.
-async fn woken_together(tasks: usize) -> f64 {
+/// it comes, without the spread of intervals; and how long a plain task takes to start meanwhile.
+async fn woken_together(tasks: usize) -> (f64, f64) {
     let pool = SlotPool::new(SLOTS).expect("slots");
     let (open, mut opened) = tokio::sync::watch::channel(false);
     let resumed = Arc::new(AtomicUsize::new(0));
@@ -161,10 +160,13 @@ async fn woken_together(tasks: usize) -> f64 {
     wait_until(|| pool.in_use() == 0).await;
     let began = Instant::now();
     let _ = open.send(true);
+    let start = plain_start(&pool).await;
+    let meanwhile = resumed.load(Ordering::Relaxed);
     wait_until(|| resumed.load(Ordering::Relaxed) == tasks).await;
     let rate = tasks as f64 / began.elapsed().as_secs_f64();
     wait_until(|| pool.available() == SLOTS).await;
-    rate
+    eprintln!("  the plain task began when {meanwhile} of {tasks} had resumed");
+    (rate, start)
 }
 
 async fn wait_until(condition: impl Fn() -> bool) {

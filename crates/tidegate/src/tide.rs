@@ -147,9 +147,10 @@ impl Tide {
         // its check's being due nobody may look.
         let mut probes = lock(&self.probes);
         let mut wheel = lock(&self.wheel);
+        let elapsed = wheel.elapsed(now);
         let mut left = TURN;
         while left > 0
-            && let Some(due) = wheel.pop(now)
+            && let Some(due) = wheel.pop(elapsed)
         {
             left -= 1;
             match due {

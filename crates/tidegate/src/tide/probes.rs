@@ -156,13 +156,19 @@ impl Probes {
     }
 }
 
+/// Checks made before the next ones are planned: few enough that a probe is still in the cache.
+const CHUNK: usize = 32;
+
 /// Makes checks that are due, a bounded number, one after the other with one leave to check; one
 /// that is not done at once goes on elsewhere and takes the leave with it. Says whether there may
 /// be more to do.
 pub(super) fn check_due(tide: &Arc<Tide>, mut permit: Option<SlotToken>) -> bool {
-    let mut checked = Vec::new();
+    let mut checked = Vec::with_capacity(CHUNK);
     let mut more = true;
     for _ in 0..super::TURN {
+        if checked.len() == CHUNK {
+            finish(tide, checked.drain(..));
+        }
         let mut probes = lock(&tide.probes);
         more = probes.has_due();
         if !more {

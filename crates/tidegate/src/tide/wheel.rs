@@ -12,7 +12,7 @@ use tidegate_core::chain::{Chain, Key, Nodes};
 use tokio::time::Instant;
 
 /// Entries due in the same millisecond fire together, never early.
-const TICK_NANOS: u128 = 1_000_000;
+const NANOS_PER_TICK: u32 = 1_000_000;
 
 /// With so many entries there is one due in every millisecond, and a thousand wake-ups of the driver
 /// each second cost more than the entries themselves. For each so many, the driver gathers what
@@ -99,9 +99,15 @@ impl Wheel {
         }
     }
 
+    /// The first tick at which something due then may fire.
     fn tick(&self, due: Instant) -> u64 {
-        let nanos = due.saturating_duration_since(self.epoch).as_nanos();
-        u64::try_from(nanos.div_ceil(TICK_NANOS)).unwrap_or(u64::MAX)
+        let since = due.saturating_duration_since(self.epoch);
+        millis(since).saturating_add(u64::from(since.subsec_nanos() % NANOS_PER_TICK > 0))
+    }
+
+    /// The last tick that has begun.
+    pub(super) fn elapsed(&self, now: Instant) -> u64 {
+        millis(now.saturating_duration_since(self.epoch))
     }
 
     fn insert(&mut self, due: Instant, what: What) -> (Key, Rouse) {
@@ -171,11 +177,10 @@ impl Wheel {
         }
     }
 
-    /// Takes one entry whose time has come.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<Due> {
-        let elapsed = now.saturating_duration_since(self.epoch).as_nanos();
+    /// Takes one entry whose time has come, by the tick that has [elapsed](Self::elapsed).
+    pub(super) fn pop(&mut self, elapsed: u64) -> Option<Due> {
         let mut first = self.ticks.first_entry()?;
-        if u128::from(*first.key()) * TICK_NANOS > elapsed {
+        if *first.key() > elapsed {
             return None;
         }
         let Tick { checks, tasks } = first.get_mut();
@@ -229,6 +234,12 @@ impl Wheel {
         }
         stranded
     }
+}
+
+/// Whole milliseconds; no duration between two instants has more than fit.
+fn millis(duration: Duration) -> u64 {
+    let ticks = u64::from(duration.subsec_nanos() / NANOS_PER_TICK);
+    duration.as_secs().saturating_mul(1_000).saturating_add(ticks)
 }
 
 /// An instant to be woken at.
