@@ -102,7 +102,8 @@ impl Wheel {
     /// The first tick at which something due then may fire.
     fn tick(&self, due: Instant) -> u64 {
         let since = due.saturating_duration_since(self.epoch);
-        millis(since).saturating_add(u64::from(since.subsec_nanos() % NANOS_PER_TICK > 0))
+        let whole = since.subsec_nanos().is_multiple_of(NANOS_PER_TICK);
+        millis(since).saturating_add(u64::from(!whole))
     }
 
     /// The last tick that has begun.
