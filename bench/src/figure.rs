@@ -117,7 +117,6 @@ pub(crate) fn print(figures: &[Figure]) {
 
 fn short(value: f64) -> String {
     match value {
-        1e5.. => format!("{value:.0}"),
         100.0.. => format!("{value:.0}"),
         _ => format!("{value:.2}"),
     }

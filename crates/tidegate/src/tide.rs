@@ -13,7 +13,7 @@ mod pace;
 mod probes;
 mod wheel;
 
-pub(crate) use pace::Pace;
+pub(crate) use pace::{FAR, Pace};
 pub(crate) use probes::{Check, First, Subscribed, Subscription};
 pub(crate) use wheel::Timer;
 

@@ -108,6 +108,8 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
     /// Sees to it that there is an input to launch and room for its result.
     fn prepare(&mut self, cx: &mut Context<'_>) -> Todo {
         let run = &self.run;
+        // Dropped after the lock, like every waker.
+        let mut stale = None;
         let todo = run.change(|state, wakers| {
             if state.stopped.is_none()
                 && let Poll::Ready(Some(input)) = state.pull(run, wakers, cx)
@@ -118,7 +120,7 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
                 state.wake_consumer(run, wakers);
                 return Todo::End;
             }
-            state.conductor = Some(cx.waker().clone());
+            stale = state.conductor.replace(cx.waker().clone());
             let room = state.untaken.len() < run.untaken_max && state.under_way < IN_MEMORY_MAX;
             if state.ahead.is_none() || state.stopped.is_some() || !room {
                 state.conductor_wants_room = !room;
@@ -126,6 +128,7 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
             }
             Todo::Slot { ended: state.tally.ended() }
         });
+        drop(stale);
         if !matches!(todo, Todo::Slot { .. }) {
             self.line = None;
         }

@@ -488,6 +488,8 @@ impl<P: Producer<M>, M: Send + 'static> Supply<P::Value> for Run<P, M> {
         into: &mut VecDeque<TaskResult<P::Value>>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
+        // Dropped after the lock, like every waker.
+        let mut stale = None;
         self.change(|state, wakers| {
             if !state.untaken.is_empty() {
                 if std::mem::take(&mut state.conductor_wants_room) {
@@ -503,7 +505,7 @@ impl<P: Producer<M>, M: Send + 'static> Supply<P::Value> for Run<P, M> {
                 }
                 return Poll::Ready(());
             }
-            state.consumer = Some(cx.waker().clone());
+            stale = state.consumer.replace(cx.waker().clone());
             Poll::Pending
         })
     }

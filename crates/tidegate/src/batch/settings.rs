@@ -2,6 +2,7 @@
 
 use super::{Batch, OnFailure, OnProgress, OnTimeout};
 use crate::slot::SlotPool;
+use crate::tide::FAR;
 use std::env::VarError;
 use std::fmt;
 use std::time::Duration;
@@ -9,9 +10,6 @@ use tidegate_core::duration;
 use tokio_util::sync::CancellationToken;
 
 const PARALLEL_LIMIT: u32 = 4;
-/// A hundred years: longer is as good as for ever, and no clock overflows.
-const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
-
 const TASK_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A setting of a batch that makes no sense.
@@ -90,6 +88,7 @@ impl Batch {
             parallel_limit: pool.capacity(),
             pool,
             shared: self.pool.is_some(),
+            // Longer is as good as for ever, and no clock overflows.
             timeout: timeout.map(|limit| limit.min(FAR)),
             on_failure: self.on_failure,
             cancel: self.cancel.clone(),

@@ -232,10 +232,11 @@ impl UnderWay {
         let mut probes = lock(&self.tide.probes);
         let probe = probes.probes.get_mut(self.key);
         probe.state = State::UnderWay { stop: Some(stop.clone()) };
-        if probe.subscribers.is_empty() {
+        let forsaken = probe.subscribers.is_empty();
+        drop(probes);
+        if forsaken {
             stop.cancel();
         }
-        drop(probes);
         tokio::spawn(self.go_on(stop, permit));
     }
 
@@ -387,40 +388,52 @@ impl Probes {
     }
 
     /// Takes somebody away; a probe nobody waits for is dropped, or stopped if it is under way.
-    /// Returns what to drop outside the lock.
-    fn unsubscribe(&mut self, tide: &Tide, at: Key) -> Option<(Probe, Rouse)> {
+    fn unsubscribe(&mut self, tide: &Tide, at: Key) -> Left {
         let subscriber = self.subscribers.get(at);
         let key = subscriber.probe;
         if matches!(subscriber.state, Done(_)) {
-            self.subscribers.remove(at);
-            return None;
+            return Left::of(self.subscribers.remove(at));
         }
         let probe = self.probes.get_mut(key);
         self.subscribers.unlink(&mut probe.subscribers, at);
-        if matches!(self.subscribers.remove(at).state, Fresh(_)) {
+        let mut left = Left::of(self.subscribers.remove(at));
+        if matches!(left.subscriber.state, Fresh(_)) {
             probe.fresh -= 1;
         }
         if !probe.subscribers.is_empty() {
-            return None;
+            return left;
         }
-        let rouse = match &probe.state {
+        match &mut probe.state {
             State::UnderWay { stop } => {
-                stop.iter().for_each(CancellationToken::cancel);
+                left.stop = stop.take();
                 // Whoever comes now gets a probe of its own: this one will not answer.
                 if let Some(merge) = probe.merge.take() {
                     self.merged.remove(&merge);
                 }
-                return None;
+                return left;
             }
-            State::Due { .. } => {
-                self.probes.unlink(&mut self.due, key);
-                Rouse::No
-            }
+            State::Due { .. } => self.probes.unlink(&mut self.due, key),
             State::Resting { timer, .. } => {
-                timer.map_or(Rouse::No, |timer| lock(&tide.wheel).remove_probe(timer))
+                let remove = |timer| lock(&tide.wheel).remove_probe(timer);
+                left.rouse = timer.map_or(Rouse::No, remove);
             }
-        };
-        Some((self.forget(key), rouse))
+        }
+        left.probe = Some(self.forget(key));
+        left
+    }
+}
+
+/// What is to be dropped, woken and stopped outside the lock when somebody has left.
+struct Left {
+    subscriber: Subscriber,
+    probe: Option<Probe>,
+    stop: Option<CancellationToken>,
+    rouse: Rouse,
+}
+
+impl Left {
+    fn of(subscriber: Subscriber) -> Self {
+        Left { subscriber, probe: None, stop: None, rouse: Rouse::No }
     }
 }
 
@@ -499,8 +512,8 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let left = lock(&self.tide.probes).unsubscribe(&self.tide, self.at);
-        if let Some((_, rouse)) = left {
-            self.tide.rouse(rouse);
-        }
+        drop((left.subscriber, left.probe));
+        left.stop.iter().for_each(CancellationToken::cancel);
+        self.tide.rouse(left.rouse);
     }
 }

@@ -341,6 +341,47 @@ async fn a_body_that_blocks_after_many_quick_ones_holds_no_result_back() {
     unblock.send(()).unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_is_seen_while_the_next_body_blocks_its_thread() {
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Arc::new(Mutex::new(blocked));
+    let inputs = ["quick", "blocks"].map(|name| {
+        let blocked = blocked.clone();
+        let task = async move {
+            if name == "blocks" {
+                blocked.lock().unwrap().recv().unwrap();
+            }
+            Ok::<_, TaskError>(())
+        };
+        (name, task)
+    });
+    let mut stream = Batch::new().parallel_limit(1).task_timeout(None).stream(inputs).unwrap();
+    let first = tokio::time::timeout(Duration::from_secs(30), stream.next());
+    let first = first.await.map(|result| result.unwrap().name);
+    unblock.send(()).unwrap();
+    assert_eq!(first.as_deref(), Ok("quick"));
+    assert_eq!(stream.next().await.unwrap().name, "blocks");
+}
+
+/// Holding workers back for tiny tasks must not keep those apart that need each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_block_for_each_other_run_at_the_same_time() {
+    let (to_a, from_b) = std::sync::mpsc::channel::<()>();
+    let (to_b, from_a) = std::sync::mpsc::channel::<()>();
+    let ends = [("a", to_b, from_b), ("b", to_a, from_a)];
+    let inputs = ends.map(|(name, tell, hear)| {
+        let hear = Mutex::new(hear);
+        let task = async move {
+            tell.send(())?;
+            hear.lock().unwrap().recv_timeout(Duration::from_secs(30))?;
+            Ok::<_, TaskError>(())
+        };
+        (name, task)
+    });
+    let results = Batch::new().parallel_limit(2).run_all(inputs).await.unwrap();
+    assert!(results.is_success(), "{results:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_time_out_of_any_length_is_accepted() {
     for limit in [Duration::MAX, Duration::from_secs(u64::MAX / 4), Duration::from_nanos(1)] {
