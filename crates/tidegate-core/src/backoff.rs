@@ -92,6 +92,26 @@ impl Backoff {
         }
     }
 
+    /// The first pause.
+    pub fn first(&self) -> Duration {
+        self.first
+    }
+
+    /// What each pause is multiplied by to give the next.
+    pub fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// The longest pause.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// The part of a pause by which chance makes it longer or shorter at most.
+    pub fn jitter(&self) -> f64 {
+        self.jitter
+    }
+
     /// The pause after the failure of this attempt (the first is 1). `chance` is a number from 0 to
     /// 1 that the caller has drawn.
     pub fn pause(&self, attempt: u32, chance: f64) -> Duration {

@@ -1,6 +1,7 @@
 //! Public names of runs and task executions: 128 bits that sort by the time they were made.
 
 use crate::Timestamp;
+use crate::graph::TaskIndex;
 use std::fmt;
 use std::str::FromStr;
 
@@ -115,6 +116,17 @@ id!(
     TaskExecutionId
 );
 
+impl TaskExecutionId {
+    /// The execution of a run's task: always the same, and another for every other.
+    pub fn of(run: RunId, task: TaskIndex) -> Self {
+        // An odd factor maps indexes to as many different offsets below 2^80.
+        const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39d;
+        const LOW: u128 = (1 << 80) - 1;
+        let offset = SPREAD.wrapping_mul(u128::from(task.as_u32()) + 1);
+        TaskExecutionId(run.0 & !LOW | run.0.wrapping_add(offset) & LOW)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +149,18 @@ mod tests {
         let (early, late) = (at(1_000, u128::MAX), at(1_001, 0));
         assert!(early < late);
         assert!(early.to_string() < late.to_string());
+    }
+
+    #[test]
+    fn every_task_of_a_run_has_an_execution_of_its_own_and_always_the_same() {
+        let run = RunId::new(Timestamp::from_micros(5_000_000), u128::MAX);
+        let of = |task| TaskExecutionId::of(run, TaskIndex::from_u32(task));
+        let mut all: Vec<_> = (0..10_000).map(of).collect();
+        assert_eq!(of(7), all[7]);
+        assert!(all.iter().all(|id| id.as_u128() >> 80 == run.as_u128() >> 80));
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 10_000);
     }
 
     #[test]

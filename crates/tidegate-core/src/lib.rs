@@ -7,18 +7,26 @@
 //! - [`slot`]: the slot book, which decides who may compute next.
 //! - [`chain`]: linked queues in one block of memory, which the book and the timer wheel stand on.
 //! - [`lifecycle`]: what an event makes of a task, as one total function; [`Backoff`] between attempts.
-//! - [`graph`]: the graph of a workflow, and what follows from the states of its tasks.
+//! - [`graph`]: the graph of a workflow, and what follows from the states of its tasks; [`plan`]: a
+//!   graph with the rules of its tasks, as it is stored with a run.
+//! - [`store`]: the seam to where the truth is; [`rows`] and [`turn`]: what every store shares.
+//! - [`dispatcher`]: the state of one worker, and what it does about what happens.
 //! - [`duration`]: durations as people write them (`"5m"`, `"1h30m"`, `"90"`).
 //! - [`RunId`], [`TaskExecutionId`], [`Timestamp`].
 
 mod backoff;
 pub mod chain;
+pub mod dispatcher;
 pub mod duration;
 pub mod graph;
 mod id;
 pub mod lifecycle;
+pub mod plan;
+pub mod rows;
 pub mod slot;
+pub mod store;
 mod timestamp;
+pub mod turn;
 
 pub use backoff::{Backoff, InvalidBackoff};
 pub use id::{InvalidId, RunId, TaskExecutionId};

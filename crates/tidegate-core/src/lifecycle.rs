@@ -19,6 +19,8 @@
 //!   refused.
 //! - Only failures use attempts. Waiting, snoozing, hand-backs and deaths of a process do not.
 //! - Deaths count only while the body computes, and are forgotten when it gets on.
+//! - What was told to stop while it computed can only end: it succeeds if it still does, and is
+//!   cancelled otherwise. It is not tried again and does not begin to wait.
 //!
 //! Deliberately absent: what follows for other tasks of the run (see [`graph`](crate::graph)), and
 //! limits, which are derived from [`State::holds`].
@@ -42,9 +44,41 @@ pub struct Fence(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u64);
 
-/// The name of one transition, made by whoever asks for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TransitionId(pub u128);
+/// The words and numbers for a list of plain values, in the order of their declaration.
+macro_rules! written {
+    ($name:ident { $($value:ident $word:literal),+ }) => {
+        impl $name {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [$name; [$($word),+].len()] = [$($name::$value),+];
+
+            /// As it is written in stores, files and on the command line.
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$value => $word),+ }
+            }
+
+            /// What is written like this.
+            pub fn parse(word: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|value| value.as_str() == word)
+            }
+
+            /// Its number, from 0. Stores keep these numbers, so they never change.
+            pub const fn code(self) -> u8 {
+                self as u8
+            }
+
+            /// What has this number.
+            pub fn from_code(code: u8) -> Option<Self> {
+                Self::ALL.get(usize::from(code)).copied()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
 
 /// Why a task ended otherwise than by success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,29 +105,11 @@ pub enum Reason {
     Upstream,
 }
 
-impl Reason {
-    /// As it is written in stores, files and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Reason::Error => "error",
-            Reason::Panic => "panic",
-            Reason::Timeout => "timeout",
-            Reason::WaitTimeout => "wait_timeout",
-            Reason::QueueTimeout => "queue_timeout",
-            Reason::Deadline => "deadline",
-            Reason::CrashLoop => "crash_loop",
-            Reason::User => "user",
-            Reason::FailFast => "fail_fast",
-            Reason::Upstream => "upstream",
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+written!(Reason {
+    Error "error", Panic "panic", Timeout "timeout", WaitTimeout "wait_timeout",
+    QueueTimeout "queue_timeout", Deadline "deadline", CrashLoop "crash_loop", User "user",
+    FailFast "fail_fast", Upstream "upstream"
+});
 
 /// Where a task stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +119,7 @@ pub enum State {
     /// Can be claimed, from `due` on.
     Ready {
         /// When it became ready: where its place in the queue and its `queue_timeout` count from.
+        /// Later by as long as it stood paused.
         since: Timestamp,
         /// Later than `since` in a back-off, after a snooze, or with a start time of its own.
         due: Timestamp,
@@ -182,6 +199,12 @@ pub enum Kind {
     Skipped,
 }
 
+written!(Kind {
+    Blocked "blocked", Ready "ready", Claimed "claimed", Active "active", Deferred "deferred",
+    Parked "parked", Succeeded "succeeded", Failed "failed", TimedOut "timed_out",
+    Cancelled "cancelled", Skipped "skipped"
+});
+
 impl State {
     /// What kind of state it is.
     pub fn kind(&self) -> Kind {
@@ -234,10 +257,13 @@ pub struct Life {
     pub active: Duration,
     /// When the body was first entered; its deadline counts from here.
     pub started: Option<Timestamp>,
+    /// By whom it was told to stop while its body computes, which it still does. Only ever set in
+    /// [`Activity::Active`].
+    pub stopping: Option<CancelledBy>,
 }
 
 /// What the definition of a task says about its life.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rules {
     /// Attempts after the first.
     pub retries: u32,
@@ -249,9 +275,10 @@ pub struct Rules {
     pub deadline: Option<Duration>,
 }
 
-/// Something that happens to a task. What a worker says of a task carries the fence it holds, and
-/// how long the body has computed in this attempt by the worker's steady clock.
+/// Something that happens to a task. What a worker says of a task carries the `fence` it holds, its
+/// right to say so, and how long the body was `active` in this attempt by the worker's steady clock.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "what workers show is said once, above")]
 pub enum Event {
     /// The tasks it comes after have let it go; it may start from `not_before` on.
     Unblock {
@@ -261,39 +288,23 @@ pub enum Event {
     /// Its rule can no longer be met.
     Skip,
     /// A worker takes it.
-    Claim {
-        /// Who.
-        worker: WorkerId,
-    },
+    Claim { worker: WorkerId },
     /// The body is entered.
-    Begin {
-        /// The worker's right to say so.
-        fence: Fence,
-    },
+    Begin { fence: Fence },
     /// The body waits in memory.
     Defer {
-        /// The worker's right to say so.
         fence: Fence,
-        /// Time computed.
         active: Duration,
         /// What for, in words.
         wait: String,
     },
     /// The body has done waiting and goes on.
-    Resume {
-        /// The worker's right to say so.
-        fence: Fence,
-    },
+    Resume { fence: Fence },
     /// The body has stored a step.
-    Step {
-        /// The worker's right to say so.
-        fence: Fence,
-    },
+    Step { fence: Fence },
     /// The body is dropped and waits as a row.
     Park {
-        /// The worker's right to say so.
         fence: Fence,
-        /// Time computed.
         active: Duration,
         /// When to wake it at the latest.
         wake: Option<Timestamp>,
@@ -301,13 +312,9 @@ pub enum Event {
     /// What it waits for as a row has come.
     Wake,
     /// The body returned its value.
-    Succeed {
-        /// The worker's right to say so.
-        fence: Fence,
-    },
+    Succeed { fence: Fence },
     /// The body failed.
     Fail {
-        /// The worker's right to say so.
         fence: Fence,
         /// In which way: an error, a panic, a time-out of its own or of a wait.
         failure: Failure,
@@ -318,27 +325,25 @@ pub enum Event {
     },
     /// The body wants to be run again later.
     Snooze {
-        /// The worker's right to say so.
         fence: Fence,
         /// How much later.
         delay: Duration,
     },
     /// The worker gives it back unfinished, because it stops.
-    HandBack {
-        /// The worker's right to say so.
-        fence: Fence,
-        /// Time computed.
-        active: Duration,
-    },
+    HandBack { fence: Fence, active: Duration },
+    /// The body is gone because it was told to stop: it was cancelled or dropped.
+    Stopped { fence: Fence },
     /// Its worker is dead.
     Recover,
+    /// Its body computes and is to stop.
+    Stop { by: CancelledBy },
     /// It is not wanted any more.
-    Cancel {
-        /// By whom.
-        by: CancelledBy,
-    },
+    Cancel { by: CancelledBy },
     /// The clock was looked at: its queue time or its deadline may have run out.
-    Clock,
+    Clock {
+        /// For how long nothing could start since it queues, because of a pause.
+        stood_still: Duration,
+    },
 }
 
 /// In which way a body failed.
@@ -360,45 +365,24 @@ pub enum CancelledBy {
     Upstream,
 }
 
-/// A change of a task that a store has to apply: if the task is still as `from` says, it becomes
-/// `to`, together with what follows from that, in one transaction.
+written!(CancelledBy { User "user", FailFast "fail_fast", Upstream "upstream" });
+
+/// What an event makes of a task, for a store to write together with what follows from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a transition changes nothing until a store applies it"]
 pub struct Transition {
-    id: TransitionId,
-    from: Guard,
     to: Life,
 }
 
-/// What a task must still be for a transition to apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Guard {
-    /// The kind of its state.
-    pub kind: Kind,
-    /// The fence of its last claim, which also says whose it is.
-    pub fence: Fence,
-}
-
 impl Transition {
-    /// Its own name: a store that finds it applied already says yes, so that any write may be
-    /// repeated when its outcome is unknown.
-    pub fn id(&self) -> TransitionId {
-        self.id
-    }
-
-    /// What the task must still be.
-    pub fn from(&self) -> Guard {
-        self.from
-    }
-
-    /// What it becomes.
+    /// What the task becomes.
     pub fn to(&self) -> &Life {
         &self.to
     }
 
-    /// Whether it ends the task.
-    pub fn ends(&self) -> bool {
-        self.to.state.kind().is_terminal()
+    /// What the task becomes.
+    pub fn into_life(self) -> Life {
+        self.to
     }
 }
 
@@ -453,6 +437,7 @@ impl Life {
             recoveries: 0,
             active: Duration::ZERO,
             started: None,
+            stopping: None,
         }
     }
 
@@ -467,13 +452,20 @@ impl Life {
     }
 
     /// When [`Event::Clock`] will next find something, if time goes on and nothing else happens.
-    pub fn alarm(&self, rules: &Rules) -> Option<Timestamp> {
+    /// `stood_still` is what the event would carry.
+    pub fn alarm(&self, rules: &Rules, stood_still: Duration) -> Option<Timestamp> {
         let queue = rules.queue_timeout.and_then(|limit| Some(self.unbegun_since()? + limit));
+        let queue = queue.map(|at| at + stood_still);
         let deadline = rules.deadline.and_then(|limit| Some(self.started? + limit));
         match self.state.kind().is_terminal() {
             true => None,
             false => [queue, deadline].into_iter().flatten().min(),
         }
+    }
+
+    /// Since when it queues with a bound on how long it may: what a pause makes longer.
+    pub fn queues_since(&self, rules: &Rules) -> Option<Timestamp> {
+        rules.queue_timeout.and(self.unbegun_since())
     }
 
     /// Since when it could have begun and has not. What was begun once is not given up for having
@@ -488,7 +480,7 @@ impl Life {
         }
     }
 
-    /// What the event makes of the task; the transition is to be called `id`.
+    /// What the event makes of the task.
     ///
     /// # Errors
     /// Why it makes nothing of it. That is an answer like any other: races are lost every day.
@@ -497,7 +489,6 @@ impl Life {
         rules: &Rules,
         event: &Event,
         now: Timestamp,
-        id: TransitionId,
     ) -> Result<Transition, Refused> {
         let kind = self.state.kind();
         if kind.is_terminal() {
@@ -535,11 +526,15 @@ impl Life {
                 Kind::Active => to.recover(now),
                 _ => return not_now,
             },
+            Event::Stop { by } => match kind {
+                Kind::Active if self.stopping.is_none() => to.stopping = Some(by),
+                _ => return not_now,
+            },
             Event::Cancel { by } => to.state = State::Cancelled(by.reason()),
-            Event::Clock => to.state = self.ring(rules, now)?,
+            Event::Clock { stood_still } => to.state = self.ring(rules, stood_still, now)?,
             ref said => self.said(rules, said, now, &mut to)?,
         }
-        Ok(self.becomes(to, id))
+        Ok(becomes(to))
     }
 
     /// What the worker that owns the task says of it.
@@ -554,7 +549,7 @@ impl Life {
         let State::Running { activity, .. } = &mut to.state else {
             return Err(Refused::NotNow { kind });
         };
-        let shown = event.fence();
+        let shown = event.shown_fence().expect("what no worker says was dealt with");
         if shown != self.fence {
             return Err(Refused::Stale { held: self.fence, shown });
         }
@@ -565,12 +560,15 @@ impl Life {
                 to.started.get_or_insert(now);
             }
             (Event::HandBack { .. }, Activity::Claimed) => to.state = ready(now, now),
-            (Event::HandBack { active, .. }, _) => {
-                to.active = *active;
-                to.state = ready(now, now);
-            }
             // Whatever else there is to say is of a body that was entered.
             (_, Activity::Claimed) => return Err(Refused::NotNow { kind }),
+            (Event::Succeed { .. }, _) => to.state = State::Succeeded,
+            (Event::Step { .. }, _) => to.recoveries = 0,
+            (event, _) if let Some(by) = self.stopping => to.stop(event, by)?,
+            (&Event::HandBack { active, .. }, _) => {
+                to.active = active;
+                to.state = ready(now, now);
+            }
             (Event::Defer { active, wait, .. }, &mut Activity::Active { begun_at }) => {
                 to.active = *active;
                 *activity = Activity::Deferred { begun_at, since: now, wait: wait.clone() };
@@ -579,18 +577,28 @@ impl Life {
                 to.recoveries = 0;
                 *activity = Activity::Active { begun_at };
             }
-            (Event::Step { .. }, _) => to.recoveries = 0,
             (&Event::Park { active, wake, .. }, _) => {
                 to.active = active;
                 to.state = State::Parked { since: now, wake };
             }
-            (Event::Succeed { .. }, _) => to.state = State::Succeeded,
             (&Event::Fail { failure, permanent, chance, .. }, _) => {
                 to.fail(rules, failure, permanent, chance, now);
             }
             (&Event::Snooze { delay, .. }, _) => to.state = ready(now, now + delay),
             _ => return Err(Refused::NotNow { kind }),
         }
+        Ok(())
+    }
+
+    /// What else the worker says of a body that was told to stop: whatever means that the body is
+    /// gone is its end.
+    fn stop(&mut self, event: &Event, by: CancelledBy) -> Result<(), Refused> {
+        match *event {
+            Event::Park { active, .. } | Event::HandBack { active, .. } => self.active = active,
+            Event::Fail { .. } | Event::Snooze { .. } | Event::Stopped { .. } => {}
+            _ => return Err(Refused::NotNow { kind: self.state.kind() }),
+        }
+        self.state = State::Cancelled(by.reason());
         Ok(())
     }
 
@@ -606,9 +614,7 @@ impl Life {
         if permanent || self.attempt > rules.retries {
             self.state = match failure {
                 Failure::Timeout => State::TimedOut(Reason::Timeout),
-                Failure::Error => State::Failed(Reason::Error),
-                Failure::Panic => State::Failed(Reason::Panic),
-                Failure::WaitTimeout => State::Failed(Reason::WaitTimeout),
+                other => State::Failed(other.reason()),
             };
             return;
         }
@@ -621,31 +627,32 @@ impl Life {
     /// Its process died while it computed.
     fn recover(&mut self, now: Timestamp) {
         self.recoveries += 1;
-        self.state = match self.recoveries {
-            RECOVERIES_MAX.. => State::Failed(Reason::CrashLoop),
-            _ => ready(now, now),
+        self.state = match (self.stopping, self.recoveries) {
+            (Some(by), _) => State::Cancelled(by.reason()),
+            (None, RECOVERIES_MAX..) => State::Failed(Reason::CrashLoop),
+            (None, _) => ready(now, now),
         };
     }
 
     /// Which clock has run out.
-    fn ring(&self, rules: &Rules, now: Timestamp) -> Result<State, Refused> {
+    fn ring(&self, rules: &Rules, stood_still: Duration, now: Timestamp) -> Result<State, Refused> {
         let over = |from: Option<Timestamp>, limit: Option<Duration>| {
             from.zip(limit).is_some_and(|(from, limit)| now >= from + limit)
         };
         if over(self.started, rules.deadline) {
             return Ok(State::TimedOut(Reason::Deadline));
         }
-        if over(self.unbegun_since(), rules.queue_timeout) {
+        if over(self.unbegun_since().map(|since| since + stood_still), rules.queue_timeout) {
             return Ok(State::TimedOut(Reason::QueueTimeout));
         }
         Err(Refused::NotDue)
     }
+}
 
-    /// The only place where a transition is made.
-    fn becomes(&self, to: Life, id: TransitionId) -> Transition {
-        let from = Guard { kind: self.state.kind(), fence: self.fence };
-        Transition { id, from, to }
-    }
+/// The only place where a transition is made.
+fn becomes(mut to: Life) -> Transition {
+    to.stopping = to.stopping.filter(|_| to.state.kind() == Kind::Active);
+    Transition { to }
 }
 
 fn ready(now: Timestamp, not_before: Timestamp) -> State {
@@ -653,11 +660,8 @@ fn ready(now: Timestamp, not_before: Timestamp) -> State {
 }
 
 impl Event {
-    /// The fence shown by a worker.
-    ///
-    /// # Panics
-    /// For an event that no worker says; the caller has sorted those out.
-    fn fence(&self) -> Fence {
+    /// The fence shown by a worker; `None` for what no worker says.
+    pub fn shown_fence(&self) -> Option<Fence> {
         match *self {
             Event::Begin { fence }
             | Event::Defer { fence, .. }
@@ -667,8 +671,31 @@ impl Event {
             | Event::Succeed { fence }
             | Event::Fail { fence, .. }
             | Event::Snooze { fence, .. }
-            | Event::HandBack { fence, .. } => fence,
-            _ => unreachable!("only what a worker says carries a fence"),
+            | Event::Stopped { fence }
+            | Event::HandBack { fence, .. } => Some(fence),
+            _ => None,
+        }
+    }
+}
+
+impl Activity {
+    /// When the body was entered, if it was.
+    pub fn begun_at(&self) -> Option<Timestamp> {
+        match *self {
+            Activity::Claimed => None,
+            Activity::Active { begun_at } | Activity::Deferred { begun_at, .. } => Some(begun_at),
+        }
+    }
+}
+
+impl Failure {
+    /// As the reason of an end.
+    pub fn reason(self) -> Reason {
+        match self {
+            Failure::Error => Reason::Error,
+            Failure::Panic => Reason::Panic,
+            Failure::Timeout => Reason::Timeout,
+            Failure::WaitTimeout => Reason::WaitTimeout,
         }
     }
 }

@@ -30,8 +30,21 @@ impl std::ops::Add<Duration> for Timestamp {
     type Output = Timestamp;
 
     fn add(self, later: Duration) -> Timestamp {
-        Timestamp(self.0.saturating_add(i64::try_from(later.as_micros()).unwrap_or(i64::MAX)))
+        Timestamp(self.0.saturating_add_unsigned(whole_micros(later)))
     }
+}
+
+impl std::ops::Sub<Duration> for Timestamp {
+    type Output = Timestamp;
+
+    fn sub(self, earlier: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_sub_unsigned(whole_micros(earlier)))
+    }
+}
+
+/// All of time fits into a `u64` of microseconds, so what does not is beyond either end.
+fn whole_micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl From<SystemTime> for Timestamp {
@@ -89,9 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_saturates_at_the_end_of_time() {
-        let end = Timestamp(i64::MAX);
+    fn arithmetic_saturates_at_both_ends_of_time() {
+        let (beginning, end) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
         assert_eq!(end + Duration::MAX, end);
+        assert_eq!(beginning + Duration::MAX, end);
+        assert_eq!(beginning - Duration::MAX, beginning);
+        assert_eq!(end - Duration::MAX, beginning);
+        assert_eq!(Timestamp(5) - Duration::from_micros(7), Timestamp(-2));
         assert_eq!(Timestamp(0).since(end), Duration::ZERO);
         assert!(!end.to_string().is_empty());
         assert!(!Timestamp(i64::MIN).to_string().is_empty());

@@ -4,14 +4,14 @@ use proptest::prelude::*;
 use std::time::Duration;
 use tidegate_core::lifecycle::{
     Activity, CancelledBy, Event, Failure, Fence, Kind, Life, RECOVERIES_MAX, Reason, Refused,
-    Rules, State, Transition, TransitionId, WorkerId,
+    Rules, State, Transition, WorkerId,
 };
 use tidegate_core::{Backoff, Timestamp};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FENCE: Fence = Fence(7);
 const WORKER: WorkerId = WorkerId(3);
-const ID: TransitionId = TransitionId(99);
+const CLOCK: Event = Event::Clock { stood_still: Duration::ZERO };
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -27,7 +27,7 @@ fn rules() -> Rules {
 }
 
 fn next(life: &Life, event: &Event, now: Timestamp) -> Result<Transition, Refused> {
-    life.next(&rules(), event, now, ID)
+    life.next(&rules(), event, now)
 }
 
 /// A task in its second attempt, in a state of this kind since 100 s.
@@ -57,22 +57,22 @@ fn life(kind: Kind) -> Life {
         recoveries: 1,
         active: SECOND * 5,
         started: Some(at(50)),
+        stopping: None,
     }
 }
 
-const KINDS: [Kind; 11] = [
-    Kind::Blocked,
-    Kind::Ready,
-    Kind::Claimed,
-    Kind::Active,
-    Kind::Deferred,
-    Kind::Parked,
-    Kind::Succeeded,
-    Kind::Failed,
-    Kind::TimedOut,
-    Kind::Cancelled,
-    Kind::Skipped,
-];
+/// The same, active and told to stop.
+fn stopping(by: CancelledBy) -> Life {
+    Life { stopping: Some(by), ..life(Kind::Active) }
+}
+
+/// Everything that is open, by name.
+fn open() -> Vec<(String, Life)> {
+    let kinds = Kind::ALL.into_iter().filter(|kind| !kind.is_terminal());
+    let mut lives: Vec<_> = kinds.map(|kind| (format!("{kind:?}"), life(kind))).collect();
+    lives.push(("Stopping".into(), stopping(CancelledBy::FailFast)));
+    lives
+}
 
 fn fail(failure: Failure, permanent: bool) -> Event {
     Event::Fail { fence: FENCE, failure, permanent, chance: 0.5 }
@@ -96,32 +96,36 @@ fn events(fence: Fence) -> Vec<(&'static str, Event)> {
         ("fail for good", Event::Fail { fence, failure, permanent: true, chance }),
         ("snooze", Event::Snooze { fence, delay: SECOND }),
         ("hand back", Event::HandBack { fence, active }),
+        ("stopped", Event::Stopped { fence }),
         ("recover", Event::Recover),
+        ("stop", Event::Stop { by: CancelledBy::FailFast }),
         ("cancel", Event::Cancel { by: CancelledBy::User }),
-        ("clock", Event::Clock),
+        ("clock", CLOCK),
     ]
 }
 
 /// What each event makes of each state; a point: refused as not now, or not due.
 const TABLE: &str = "
-               Blocked    Ready      Claimed    Active     Deferred   Parked
-unblock        Ready      .          .          .          .          .
-skip           Skipped    .          .          .          .          .
-claim          .          Claimed    .          .          .          .
-begin          .          .          Active     .          .          .
-defer          .          .          .          Deferred   .          .
-resume         .          .          .          .          Active     .
-step           .          .          .          Active     Deferred   .
-park           .          .          .          Parked     Parked     .
-wake           .          .          .          .          .          Ready
-succeed        .          .          .          Succeeded  Succeeded  .
-fail           .          .          .          Ready      Ready      .
-fail for good  .          .          .          Failed     Failed     .
-snooze         .          .          .          Ready      Ready      .
-hand back      .          .          Ready      Ready      Ready      .
-recover        .          .          Ready      Ready      Ready      .
-cancel         Cancelled  Cancelled  Cancelled  Cancelled  Cancelled  Cancelled
-clock          .          .          .          .          .          .
+               Blocked    Ready      Claimed    Active     Deferred   Parked     Stopping
+unblock        Ready      .          .          .          .          .          .
+skip           Skipped    .          .          .          .          .          .
+claim          .          Claimed    .          .          .          .          .
+begin          .          .          Active     .          .          .          .
+defer          .          .          .          Deferred   .          .          .
+resume         .          .          .          .          Active     .          .
+step           .          .          .          Active     Deferred   .          Stopping
+park           .          .          .          Parked     Parked     .          Cancelled
+wake           .          .          .          .          .          Ready      .
+succeed        .          .          .          Succeeded  Succeeded  .          Succeeded
+fail           .          .          .          Ready      Ready      .          Cancelled
+fail for good  .          .          .          Failed     Failed     .          Cancelled
+snooze         .          .          .          Ready      Ready      .          Cancelled
+hand back      .          .          Ready      Ready      Ready      .          Cancelled
+stopped        .          .          .          .          .          .          Cancelled
+recover        .          .          Ready      Ready      Ready      .          Cancelled
+stop           .          .          .          Stopping   .          .          .
+cancel         Cancelled  Cancelled  Cancelled  Cancelled  Cancelled  Cancelled  Cancelled
+clock          .          .          .          .          .          .          .
 ";
 
 #[test]
@@ -131,14 +135,15 @@ fn every_event_in_every_open_state_does_what_the_table_says() {
         let cells: String = cells.iter().map(|cell| format!("{cell:<11}")).collect();
         format!("{}\n", format!("{name:<15}{cells}").trim_end())
     };
-    let open = || KINDS.into_iter().filter(|kind| !kind.is_terminal());
-    table += &row("", open().map(|kind| format!("{kind:?}")).collect());
+    table += &row("", open().into_iter().map(|(name, _)| name).collect());
     for (name, event) in events(FENCE) {
-        let cells = open().map(|kind| match next(&life(kind), &event, at(200)) {
+        let cells = open().into_iter().map(|(_, life)| (life.state.kind(), life));
+        let cells = cells.map(|(kind, life)| match next(&life, &event, at(200)) {
             Ok(transition) => {
-                assert_eq!(transition.id(), ID);
-                assert_eq!((transition.from().kind, transition.from().fence), (kind, FENCE));
-                format!("{:?}", transition.to().state.kind())
+                match transition.to().stopping {
+                    Some(_) => "Stopping".into(),
+                    None => format!("{:?}", transition.to().state.kind()),
+                }
             }
             Err(Refused::NotNow { kind: where_it_is }) if where_it_is == kind => ".".into(),
             Err(Refused::NotDue) => ".".into(),
@@ -151,7 +156,7 @@ fn every_event_in_every_open_state_does_what_the_table_says() {
 
 #[test]
 fn what_has_ended_refuses_everything() {
-    for kind in KINDS.into_iter().filter(|kind| kind.is_terminal()) {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_terminal()) {
         for (name, event) in events(FENCE) {
             let refused = next(&life(kind), &event, at(1_000_000));
             assert_eq!(refused, Err(Refused::Over { kind }), "{name} in {kind:?}");
@@ -162,11 +167,13 @@ fn what_has_ended_refuses_everything() {
 #[test]
 fn what_a_worker_says_with_another_fence_is_refused_in_every_state() {
     for shown in [Fence(6), Fence(8)] {
-        for kind in [Kind::Claimed, Kind::Active, Kind::Deferred] {
+        let lives = [Kind::Claimed, Kind::Active, Kind::Deferred].map(life);
+        for life in lives.into_iter().chain([stopping(CancelledBy::User)]) {
             for (name, event) in events(shown) {
-                let answer = next(&life(kind), &event, at(200));
+                let answer = next(&life, &event, at(200));
                 match name {
-                    "unblock" | "skip" | "claim" | "wake" | "recover" | "cancel" | "clock" => {}
+                    "unblock" | "skip" | "claim" | "wake" | "recover" | "stop" | "cancel"
+                    | "clock" => {}
                     _ => assert_eq!(answer, Err(Refused::Stale { held: FENCE, shown }), "{name}"),
                 }
             }
@@ -176,7 +183,7 @@ fn what_a_worker_says_with_another_fence_is_refused_in_every_state() {
 
 #[test]
 fn a_slot_is_held_only_while_active_and_limits_also_while_waiting() {
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let holds = life(kind).state.holds();
         assert_eq!(holds.slot, kind == Kind::Active, "{kind:?}");
         let limits = matches!(kind, Kind::Active | Kind::Deferred | Kind::Parked);
@@ -249,12 +256,12 @@ fn deaths_are_forgotten_by_a_step_the_end_of_a_wait_and_a_new_attempt() {
 
 #[test]
 fn a_deadline_counts_from_the_first_start_in_every_open_state() {
-    for kind in KINDS.into_iter().filter(|kind| !kind.is_terminal()) {
-        let task = life(kind);
-        assert_eq!(task.alarm(&rules()), Some(at(50 + 10_000)));
-        assert_eq!(next(&task, &Event::Clock, at(10_049)), Err(Refused::NotDue), "{kind:?}");
-        let over = next(&task, &Event::Clock, at(10_050)).unwrap();
-        assert_eq!(over.to().state, State::TimedOut(Reason::Deadline), "{kind:?}");
+    for (name, task) in open() {
+        assert_eq!(task.alarm(&rules(), Duration::ZERO), Some(at(50 + 10_000)));
+        assert_eq!(next(&task, &CLOCK, at(10_049)), Err(Refused::NotDue), "{name}");
+        let over = next(&task, &CLOCK, at(10_050)).unwrap();
+        assert_eq!(over.to().state, State::TimedOut(Reason::Deadline), "{name}");
+        assert_eq!(over.to().stopping, None, "{name}");
     }
 }
 
@@ -262,17 +269,112 @@ fn a_deadline_counts_from_the_first_start_in_every_open_state() {
 fn a_queue_time_out_counts_from_when_it_could_have_begun_and_only_until_it_has() {
     // Before its start time it could not.
     let ready = Life::ready(at(0), at(100));
-    assert_eq!(ready.alarm(&rules()), Some(at(1_100)));
+    assert_eq!(ready.alarm(&rules(), Duration::ZERO), Some(at(1_100)));
     let claimed = next(&ready, &Event::Claim { worker: WORKER }, at(500)).unwrap().to().clone();
     for task in [&ready, &claimed] {
-        assert_eq!(next(task, &Event::Clock, at(1_099)), Err(Refused::NotDue));
-        let over = next(task, &Event::Clock, at(1_100)).unwrap();
+        assert_eq!(next(task, &CLOCK, at(1_099)), Err(Refused::NotDue));
+        let over = next(task, &CLOCK, at(1_100)).unwrap();
         assert_eq!(over.to().state, State::TimedOut(Reason::QueueTimeout));
     }
     let begun = next(&claimed, &Event::Begin { fence: Fence(1) }, at(600)).unwrap().to().clone();
     let back = Event::HandBack { fence: Fence(1), active: SECOND };
     let again = next(&begun, &back, at(700)).unwrap().to().clone();
-    assert_eq!(next(&again, &Event::Clock, at(9_000)), Err(Refused::NotDue));
+    assert_eq!(next(&again, &CLOCK, at(9_000)), Err(Refused::NotDue));
+}
+
+#[test]
+fn what_was_told_to_stop_computes_on_until_it_says_how_it_ended() {
+    let told = next(&life(Kind::Active), &Event::Stop { by: CancelledBy::User }, at(200)).unwrap();
+    assert!(!told.to().state.kind().is_terminal());
+    assert_eq!(told.to(), &stopping(CancelledBy::User));
+    assert_eq!(told.to().state.holds(), life(Kind::Active).state.holds());
+    // The first to say so is the one who stopped it.
+    let again = next(told.to(), &Event::Stop { by: CancelledBy::FailFast }, at(201));
+    assert_eq!(again, Err(Refused::NotNow { kind: Kind::Active }));
+    let stepped = next(told.to(), &Event::Step { fence: FENCE }, at(202)).unwrap();
+    assert_eq!(stepped.to(), &Life { recoveries: 0, ..told.to().clone() });
+}
+
+#[test]
+fn a_body_that_is_gone_after_it_was_told_to_stop_is_cancelled_by_whoever_stopped_it() {
+    let active = SECOND * 6;
+    for (by, reason) in [
+        (CancelledBy::User, Reason::User),
+        (CancelledBy::FailFast, Reason::FailFast),
+        (CancelledBy::Upstream, Reason::Upstream),
+    ] {
+        for (event, active) in [
+            (Event::Stopped { fence: FENCE }, SECOND * 5),
+            (fail(Failure::Error, false), SECOND * 5),
+            (fail(Failure::Timeout, true), SECOND * 5),
+            (Event::Snooze { fence: FENCE, delay: SECOND }, SECOND * 5),
+            (Event::HandBack { fence: FENCE, active }, active),
+            (Event::Park { fence: FENCE, active, wake: Some(at(300)) }, active),
+            (Event::Recover, SECOND * 5),
+        ] {
+            let ended = next(&stopping(by), &event, at(200)).unwrap();
+            assert_eq!(ended.to().state, State::Cancelled(reason), "{event:?}");
+            assert_eq!((ended.to().attempt, ended.to().active), (2, active), "{event:?}");
+        }
+    }
+}
+
+#[test]
+fn a_body_that_was_told_to_stop_may_still_succeed_and_may_be_cancelled_by_another() {
+    let task = stopping(CancelledBy::FailFast);
+    let done = next(&task, &Event::Succeed { fence: FENCE }, at(200)).unwrap();
+    assert_eq!((&done.to().state, done.to().stopping), (&State::Succeeded, None));
+    let cancelled = next(&task, &Event::Cancel { by: CancelledBy::User }, at(200)).unwrap();
+    assert_eq!(cancelled.to().state, State::Cancelled(Reason::User));
+}
+
+#[test]
+fn the_last_death_of_what_was_told_to_stop_is_its_end_and_no_crash_loop() {
+    let task = Life { recoveries: RECOVERIES_MAX - 1, ..stopping(CancelledBy::Upstream) };
+    let ended = next(&task, &Event::Recover, at(200)).unwrap();
+    assert_eq!(ended.to().state, State::Cancelled(Reason::Upstream));
+}
+
+#[test]
+fn a_pause_stops_the_queue_time_out_and_not_the_deadline() {
+    let paused = |seconds| Event::Clock { stood_still: SECOND * seconds };
+    let ready = Life::ready(at(0), at(100));
+    assert_eq!(ready.alarm(&rules(), SECOND * 300), Some(at(1_400)));
+    assert_eq!(next(&ready, &paused(300), at(1_399)), Err(Refused::NotDue));
+    let over = next(&ready, &paused(300), at(1_400)).unwrap();
+    assert_eq!(over.to().state, State::TimedOut(Reason::QueueTimeout));
+    assert_eq!(ready.queues_since(&rules()), Some(at(100)));
+    assert_eq!(ready.queues_since(&Rules::default()), None);
+
+    let begun = life(Kind::Ready);
+    assert_eq!(begun.queues_since(&rules()), None);
+    assert_eq!(begun.alarm(&rules(), SECOND * 300), Some(at(10_050)));
+    let over = next(&begun, &paused(300), at(10_050)).unwrap();
+    assert_eq!(over.to().state, State::TimedOut(Reason::Deadline));
+}
+
+#[test]
+fn words_and_numbers_are_the_ones_that_stores_keep() {
+    macro_rules! check {
+        ($name:ident: $words:expr) => {
+            assert_eq!($name::ALL.map($name::as_str).join(" "), $words);
+            for (number, value) in $name::ALL.into_iter().enumerate() {
+                assert_eq!(usize::from(value.code()), number, "{value}");
+                assert_eq!($name::from_code(value.code()), Some(value));
+                assert_eq!($name::parse(&value.to_string()), Some(value));
+            }
+            assert_eq!($name::from_code($name::ALL.len() as u8), None);
+            assert_eq!($name::from_code(u8::MAX), None);
+            for word in ["", "Ready", "user ", "nothing"] {
+                assert_eq!($name::parse(word), None);
+            }
+        };
+    }
+    check!(Kind: "blocked ready claimed active deferred parked succeeded failed timed_out \
+                  cancelled skipped");
+    check!(Reason: "error panic timeout wait_timeout queue_timeout deadline crash_loop user \
+                    fail_fast upstream");
+    check!(CancelledBy: "user fail_fast upstream");
 }
 
 fn any_event() -> impl Strategy<Value = usize> {
@@ -281,7 +383,8 @@ fn any_event() -> impl Strategy<Value = usize> {
 
 proptest! {
     /// Along any life: it ends at most once, fences and entries only grow, attempts stay in bounds,
-    /// and the alarm says exactly when the clock will find something.
+    /// what was told to stop does nothing but end, and the alarm says exactly when the clock will
+    /// find something.
     #[test]
     fn every_life_keeps_the_invariants(
         story in proptest::collection::vec((any_event(), 0i64..400, 0u64..3), 1..200),
@@ -295,10 +398,10 @@ proptest! {
             let event = events(fence).swap_remove(event).1;
             let before = life.clone();
             let answer = next(&before, &event, at(now));
-            if let Some(alarm) = before.alarm(&rules()) {
-                prop_assert!(next(&before, &Event::Clock, alarm).is_ok());
+            if let Some(alarm) = before.alarm(&rules(), Duration::ZERO) {
+                prop_assert!(next(&before, &CLOCK, alarm).is_ok());
                 let early = Timestamp::from_micros(alarm.as_micros() - 1);
-                prop_assert_eq!(next(&before, &Event::Clock, early), Err(Refused::NotDue));
+                prop_assert_eq!(next(&before, &CLOCK, early), Err(Refused::NotDue));
             }
             let Ok(transition) = answer else { continue };
             prop_assert!(!before.state.kind().is_terminal());
@@ -311,8 +414,14 @@ proptest! {
             prop_assert!(life.attempt <= rules().retries + 1);
             let failed = matches!(event, Event::Fail { .. });
             prop_assert!(life.attempt == before.attempt || failed);
-            prop_assert!(life.recoveries < RECOVERIES_MAX || transition.ends());
-            prop_assert_eq!(transition.ends(), life.state.kind().is_terminal());
+            prop_assert!(life.recoveries < RECOVERIES_MAX || transition.to().state.kind().is_terminal());
+            prop_assert_eq!(transition.to().state.kind().is_terminal(), life.state.kind().is_terminal());
+            // What is told to stop stays so until it ends, and it ends without another attempt.
+            prop_assert!(life.stopping.is_none() || life.state.kind() == Kind::Active);
+            if before.stopping.is_some() {
+                prop_assert!(transition.to().state.kind().is_terminal() || life.stopping == before.stopping);
+                prop_assert_eq!(life.attempt, before.attempt);
+            }
         }
     }
 }

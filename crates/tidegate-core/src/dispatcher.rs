@@ -1,0 +1,724 @@
+//! The state of one worker, and what it does about what happens.
+//!
+//! A [`Dispatcher`] is told what happens ([`Input`]) and answers with what is to be done
+//! ([`Todo`]); now and then it is asked for its next turn at the store. It is synchronous and pure:
+//! the loop around it owns channels, timers, slots and bodies, and never waits for a task.
+//!
+//! - What bodies say is gathered per task and handed in with the next turn; there is one turn at a
+//!   time, and memory moves on its answer. A wait that is over before its beginning was handed in
+//!   leaves no trace.
+//! - A turn claims for the units of slots that are free, and up to as many tasks ahead as there are
+//!   slots. A task claimed ahead for the first time is entered without waiting for the store; one
+//!   that was claimed before waits until its beginning is written, so that a task which kills its
+//!   process is counted at the latest from its second time on.
+//! - Tasks whose process has died again and again while they computed (suspects) are active one at a
+//!   time.
+//! - A turn that failed is handed in again: with what the worker has to report, which must not be
+//!   lost, and with everything else too if the answer is all that was lost.
+
+use crate::Timestamp;
+use crate::lifecycle::{Event, Failure, Fence, WorkerId};
+use crate::store::{
+    Applied, Bytes, Change, Claim, Claimed, Ended, Granted, NewRun, Record, Refusal, Request,
+    StoreError, Submitted, TaskKey, Turn, TurnId, Turned,
+};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The pause before a failed turn is handed in again: the first, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// Changes, submits and requests in one turn, so that a turn stays short.
+const TURN_MAX: usize = 4_096;
+
+/// Whoever waits for the answer to something asked, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket(pub u64);
+
+/// What happens.
+#[derive(Debug)]
+pub enum Input {
+    /// Somebody submits a run.
+    Submit(NewRun, Ticket),
+    /// Somebody wants something of runs.
+    Request(Request, Ticket),
+    /// A task says something.
+    Said {
+        /// Which.
+        task: TaskKey,
+        /// In which claim of it.
+        fence: Fence,
+        /// What.
+        said: Said,
+    },
+    /// The turn that was handed in came to this.
+    Answered(Result<Turned, StoreError>),
+    /// The pause after a failed turn is over.
+    Retry,
+    /// The time the store wanted to be looked at has come.
+    Alarm,
+    /// Time to compare what the store thinks this worker owns with what it has.
+    RollCall,
+    /// These workers are dead.
+    Dead(Vec<WorkerId>),
+    /// Nothing new is to begin: what has not begun, and what waits, is handed back.
+    Close,
+    /// What still computes is dropped and handed back.
+    DropAll,
+}
+
+/// What a task says.
+#[derive(Debug)]
+pub enum Said {
+    /// It has its slot and enters its body, or wants leave to.
+    Begins,
+    /// It waits without its slot.
+    Defers {
+        /// Time computed.
+        active: Duration,
+        /// What for, in words.
+        wait: String,
+    },
+    /// Its wait is over and it wants leave to go on.
+    Resumes,
+    /// It is over.
+    Ends(End),
+}
+
+/// How an entry ended.
+#[derive(Debug)]
+pub enum End {
+    /// The body returned.
+    Succeeded {
+        /// Its value.
+        output: Option<Bytes>,
+        /// What it has put into the context.
+        inserts: Option<Bytes>,
+    },
+    /// The body failed.
+    Failed {
+        /// In which way.
+        failure: Failure,
+        /// Whether another attempt would not mend it.
+        permanent: bool,
+        /// A number from 0 to 1, for the spread of the back-off.
+        chance: f64,
+        /// In words.
+        error: String,
+    },
+    /// The body wants to be run again later.
+    Snoozed(Duration),
+    /// The body, or what was to enter it, was dropped.
+    Dropped {
+        /// Time computed.
+        active: Duration,
+    },
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Todo {
+    /// Run this task. If it is not begun, it stands in line for its slot first.
+    Start {
+        /// The task.
+        claimed: Box<Claimed>,
+        /// Whether it has to wait for [`Todo::Enter`] once it has its slot.
+        asks: bool,
+    },
+    /// Its beginning is written: it may enter its body.
+    Enter(TaskKey),
+    /// The end of its wait is written: it may queue for its slot.
+    Resume(TaskKey),
+    /// It is to stop as soon as it can: drop it.
+    Drop(TaskKey),
+    /// Answer whoever submitted.
+    Submitted(Ticket, Result<Submitted, SubmitError>),
+    /// Answer whoever wanted something.
+    Granted(Ticket, Result<Granted, StoreError>),
+    /// This run has ended.
+    RunEnded(Ended),
+    /// This was recorded.
+    Recorded(Record),
+    /// Give [`Input::Retry`] after this time.
+    RetryAfter(Duration, StoreError),
+}
+
+/// Why a submit came to nothing.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// The store refused it.
+    Refused(Refusal),
+    /// The store failed.
+    Store(StoreError),
+}
+
+/// How many tasks are where, and what has been.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Readings {
+    /// Tasks that this worker owns.
+    pub owned: u64,
+    /// Of these, claimed ahead and not begun.
+    pub ahead: u64,
+    /// Of these, waiting in memory.
+    pub deferred: u64,
+    /// Suspects that wait for their turn to be active alone.
+    pub suspects: u64,
+    /// Changes that somebody else had made impossible.
+    pub lost_races: u64,
+    /// Tasks taken over from dead workers.
+    pub recoveries: u64,
+    /// Tasks found to be owned and not known, and handed back.
+    pub strays: u64,
+    /// Turns that failed.
+    pub failed_turns: u64,
+}
+
+/// The state of one worker.
+#[derive(Debug)]
+pub struct Dispatcher {
+    worker: WorkerId,
+    in_memory_max: u32,
+    tasks: HashMap<TaskKey, Owned>,
+    /// Tasks with something unsaid, in the order in which they spoke.
+    talking: VecDeque<TaskKey>,
+    strays: Vec<Change>,
+    submits: VecDeque<(NewRun, Ticket)>,
+    requests: VecDeque<(Request, Ticket)>,
+    dead: VecDeque<WorkerId>,
+    in_flight: Option<InFlight>,
+    /// Claimed ahead and not begun.
+    ahead: u32,
+    /// Suspects that were claimed and wait, and the one that is active.
+    suspects: VecDeque<Box<Claimed>>,
+    suspect: Option<TaskKey>,
+    /// Whether the store has more that is ready, and whether asking for it may help.
+    more: bool,
+    hungry: bool,
+    alarm: Option<Timestamp>,
+    looks_at_clock: bool,
+    calls_roll: bool,
+    closing: bool,
+    /// What the clock said when the last turn was taken.
+    readings: Readings,
+    todos: Vec<Todo>,
+}
+
+/// A task of this worker.
+#[derive(Debug)]
+struct Owned {
+    fence: Fence,
+    phase: Phase,
+    /// How many tasks come after it and may become ready with its end.
+    children: u32,
+    /// What the store has not been told.
+    untold: Option<Change>,
+    /// Whether it was asked to stop.
+    stops: Option<Stops>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Claimed and not begun.
+    Ahead,
+    Active,
+    Deferred,
+    Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stops {
+    /// The worker closes.
+    HandBack,
+    /// The store has told it to.
+    Told,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    turn: Arc<Turn>,
+    submits: Vec<Ticket>,
+    requests: Vec<Ticket>,
+    pause: Duration,
+    /// Whether it failed and has not been handed in again.
+    failed: bool,
+}
+
+impl Dispatcher {
+    /// A worker that owns nothing.
+    pub fn new(worker: WorkerId, in_memory_max: u32) -> Self {
+        Dispatcher {
+            worker,
+            in_memory_max,
+            tasks: HashMap::new(),
+            talking: VecDeque::new(),
+            strays: Vec::new(),
+            submits: VecDeque::new(),
+            requests: VecDeque::new(),
+            dead: VecDeque::new(),
+            in_flight: None,
+            ahead: 0,
+            suspects: VecDeque::new(),
+            suspect: None,
+            more: true,
+            hungry: true,
+            alarm: None,
+            looks_at_clock: true,
+            calls_roll: false,
+            closing: false,
+            readings: Readings::default(),
+            todos: Vec::new(),
+        }
+    }
+
+    /// Takes in what happened; what is to be done about it comes out of [`todos`](Self::todos).
+    pub fn handle(&mut self, input: Input) {
+        match input {
+            Input::Submit(run, ticket) => self.submits.push_back((run, ticket)),
+            Input::Request(request, ticket) => self.requests.push_back((request, ticket)),
+            Input::Said { task, fence, said } => self.hear(task, fence, said),
+            Input::Answered(Ok(turned)) => self.move_on(turned),
+            Input::Answered(Err(error)) => self.hold(error),
+            Input::Retry => {
+                if let Some(in_flight) = &mut self.in_flight {
+                    in_flight.failed = false;
+                }
+                self.looks_at_clock = true;
+            }
+            Input::Alarm => self.looks_at_clock = true,
+            Input::RollCall => self.calls_roll = true,
+            Input::Dead(workers) => {
+                let mine = self.worker;
+                let news = workers.into_iter().filter(|worker| *worker != mine);
+                for worker in news {
+                    if !self.dead.contains(&worker) {
+                        self.dead.push_back(worker);
+                    }
+                }
+            }
+            Input::Close => self.close(),
+            Input::DropAll => {
+                let all: Vec<TaskKey> = self.tasks.keys().copied().collect();
+                all.into_iter().for_each(|task| self.hand_back(task));
+            }
+        }
+    }
+
+    /// What is to be done, in order.
+    pub fn todos(&mut self) -> std::vec::Drain<'_, Todo> {
+        self.todos.drain(..)
+    }
+
+    /// When [`Input::Alarm`] is wanted.
+    pub fn alarm(&self) -> Option<Timestamp> {
+        match &self.in_flight {
+            None => self.alarm,
+            Some(_) => None,
+        }
+    }
+
+    /// Whether nothing is owned, unsaid or under way any more.
+    pub fn is_idle(&self) -> bool {
+        self.tasks.is_empty()
+            && self.in_flight.is_none()
+            && self.strays.is_empty()
+            && self.submits.is_empty()
+            && self.requests.is_empty()
+    }
+
+    /// How many tasks are where.
+    pub fn readings(&self) -> Readings {
+        Readings {
+            owned: self.tasks.len() as u64,
+            ahead: self.ahead.into(),
+            deferred: self.readings.deferred,
+            suspects: self.suspects.len() as u64,
+            ..self.readings
+        }
+    }
+
+    fn hear(&mut self, key: TaskKey, fence: Fence, said: Said) {
+        let Some(task) = self.tasks.get_mut(&key) else { return };
+        if task.fence != fence || task.phase == Phase::Over {
+            return;
+        }
+        match said {
+            Said::Begins => {
+                self.ahead -= u32::from(task.phase == Phase::Ahead && self.suspect != Some(key));
+                task.phase = Phase::Active;
+                self.tell(key, Event::Begin { fence });
+            }
+            Said::Defers { active, wait } => {
+                task.phase = Phase::Deferred;
+                self.readings.deferred += 1;
+                self.tell(key, Event::Defer { fence, active, wait });
+                self.hungry |= self.more;
+                self.free_suspect(key);
+                if self.closing {
+                    self.hand_back(key);
+                }
+            }
+            Said::Resumes => {
+                self.readings.deferred -= u64::from(task.phase == Phase::Deferred);
+                task.phase = Phase::Active;
+                let events = task.untold.as_mut().map(|change| &mut change.events);
+                match events {
+                    Some(events) if matches!(events.last(), Some(Event::Defer { .. })) => {
+                        events.pop();
+                        if events.is_empty() {
+                            task.untold = None;
+                        }
+                        self.todos.push(Todo::Resume(key));
+                    }
+                    _ => self.tell(key, Event::Resume { fence }),
+                }
+            }
+            Said::Ends(end) => self.end(key, end),
+        }
+    }
+
+    fn end(&mut self, key: TaskKey, end: End) {
+        let task = self.tasks.get_mut(&key).expect("who ends was found");
+        let fence = task.fence;
+        let was = std::mem::replace(&mut task.phase, Phase::Over);
+        let stops = task.stops;
+        match was {
+            Phase::Ahead => self.ahead -= u32::from(self.suspect != Some(key)),
+            Phase::Deferred => self.readings.deferred -= 1,
+            _ => {}
+        }
+        let event = match &end {
+            End::Succeeded { .. } => Event::Succeed { fence },
+            &End::Failed { failure, permanent, chance, .. } => {
+                Event::Fail { fence, failure, permanent, chance }
+            }
+            &End::Snoozed(delay) => Event::Snooze { fence, delay },
+            End::Dropped { .. } if stops == Some(Stops::Told) => Event::Stopped { fence },
+            // Whatever else drops a body (its runtime, say) has not ended its task.
+            &End::Dropped { active } => Event::HandBack { fence, active },
+        };
+        self.tell(key, event);
+        self.hungry |= self.more;
+        self.free_suspect(key);
+        let change = self.tasks.get_mut(&key).and_then(|task| task.untold.as_mut());
+        let change = change.expect("something was just said");
+        match end {
+            End::Succeeded { output, inserts } => {
+                (change.output, change.inserts) = (output, inserts);
+            }
+            End::Failed { error, .. } => change.error = Some(error),
+            End::Snoozed(_) | End::Dropped { .. } => {}
+        }
+    }
+
+    /// Something to tell the store with the next turn.
+    fn tell(&mut self, key: TaskKey, event: Event) {
+        let task = self.tasks.get_mut(&key).expect("who speaks was found");
+        match &mut task.untold {
+            Some(change) => change.events.push(event),
+            None => {
+                task.untold = Some(Change::new(key, event));
+                self.talking.push_back(key);
+            }
+        }
+    }
+
+    /// The next turn to hand in, if there is reason for one. `reserve` keeps up to so many units of
+    /// slots free for what the turn claims, and says how many; they are the turn's until it is
+    /// answered.
+    pub fn turn(
+        &mut self,
+        id: TurnId,
+        now: Timestamp,
+        slots: u32,
+        reserve: impl FnOnce(u32) -> u32,
+    ) -> Option<Arc<Turn>> {
+        if let Some(in_flight) = &self.in_flight {
+            // A turn whose outcome is open goes first, as it was.
+            let again = !in_flight.failed && in_flight.turn.again;
+            return again.then(|| in_flight.turn.clone());
+        }
+        let expected = self.expected();
+        let room = self.in_memory_max.saturating_sub(self.tasks.len() as u32);
+        let wanted = if self.closing { 0 } else { expected.min(room) };
+        let units = if wanted == 0 { 0 } else { reserve(wanted) };
+        let ahead = (wanted - units).min(slots.saturating_sub(self.ahead));
+        let speaks = !self.talking.is_empty()
+            || !self.strays.is_empty()
+            || !self.submits.is_empty()
+            || !self.requests.is_empty()
+            || !self.dead.is_empty()
+            || self.looks_at_clock
+            || self.calls_roll;
+        if !speaks && units + ahead == 0 {
+            return None;
+        }
+        let (submits, submitters) = take(&mut self.submits).unzip();
+        let (requests, requesters) = take(&mut self.requests).unzip();
+        let turn = Arc::new(Turn {
+            id,
+            again: false,
+            now,
+            worker: Some(self.worker),
+            changes: self.changes(),
+            submits,
+            requests,
+            recover: self.dead.front().copied(),
+            roll_call: std::mem::take(&mut self.calls_roll),
+            claim: Claim { units, ahead, heaviest: slots },
+        });
+        self.looks_at_clock = false;
+        self.hungry = false;
+        self.in_flight = Some(InFlight {
+            turn: turn.clone(),
+            submits: submitters,
+            requests: requesters,
+            pause: RETRY.0,
+            failed: false,
+        });
+        Some(turn)
+    }
+
+    /// How many tasks the next turn might find ready.
+    fn expected(&self) -> u32 {
+        if self.hungry {
+            return u32::MAX;
+        }
+        let submitted: usize = self.submits.iter().map(|(run, _)| run.plan.root_count()).sum();
+        let unblocked = self.talking.iter().filter_map(|key| self.tasks.get(key));
+        let unblocked = unblocked.filter(|task| task.phase == Phase::Over);
+        // A task that ends may itself be ready again at once.
+        let unblocked: u32 = unblocked.map(|task| task.children.saturating_add(1)).sum();
+        u32::try_from(submitted).unwrap_or(u32::MAX).saturating_add(unblocked)
+    }
+
+    fn changes(&mut self) -> Vec<Change> {
+        let mut changes = std::mem::take(&mut self.strays);
+        for key in take(&mut self.talking) {
+            // It may have been taken back since: a wait that was over at once leaves nothing.
+            let untold = self.tasks.get_mut(&key).and_then(|task| task.untold.take());
+            changes.extend(untold);
+        }
+        changes
+    }
+
+    /// The turn in flight was taken.
+    fn move_on(&mut self, turned: Turned) {
+        let Some(InFlight { turn, submits, requests, .. }) = self.in_flight.take() else { return };
+        for (change, applied) in turn.changes.iter().zip(turned.changes) {
+            self.changed(change, applied);
+        }
+        for (ticket, submitted) in submits.into_iter().zip(turned.submits) {
+            let submitted = submitted.map_err(SubmitError::Refused);
+            self.todos.push(Todo::Submitted(ticket, submitted));
+        }
+        for (ticket, granted) in requests.into_iter().zip(turned.requests) {
+            self.todos.push(Todo::Granted(ticket, Ok(granted)));
+        }
+        for told in turned.told {
+            if told.worker == self.worker {
+                self.told(told.task, told.fence, told.kind.is_terminal());
+            }
+        }
+        // More that nobody fits into what is free is no reason to ask again before something ends.
+        self.more = turned.more;
+        self.hungry |= turned.more && !turned.claimed.is_empty();
+        for claimed in turned.claimed {
+            self.take_up(Box::new(claimed));
+        }
+        if turn.roll_call {
+            self.compare(&turned.roll);
+        }
+        if turn.recover.is_some() {
+            self.readings.recoveries += u64::from(turned.recovered);
+            if turned.recovered < crate::store::RECOVER_MAX {
+                self.dead.pop_front();
+            }
+        }
+        self.todos.extend(turned.records.into_iter().map(Todo::Recorded));
+        self.todos.extend(turned.ended.into_iter().map(Todo::RunEnded));
+        self.alarm = turned.alarm;
+    }
+
+    /// What became of one change.
+    fn changed(&mut self, change: &Change, applied: Applied) {
+        let key = change.task;
+        let shown = change.events.iter().find_map(Event::shown_fence);
+        let Some(task) = self.tasks.get(&key).filter(|task| Some(task.fence) == shown) else {
+            return;
+        };
+        if let Applied::Lost { .. } = applied {
+            self.readings.lost_races += 1;
+            self.let_go(key);
+            return;
+        }
+        if task.phase == Phase::Over && task.untold.is_none() {
+            self.tasks.remove(&key);
+            return;
+        }
+        match change.events.last() {
+            Some(Event::Begin { .. }) => self.todos.push(Todo::Enter(key)),
+            Some(Event::Resume { .. }) => self.todos.push(Todo::Resume(key)),
+            _ => {}
+        }
+    }
+
+    /// A task that has ended without its worker, or is to stop.
+    fn told(&mut self, key: TaskKey, fence: Fence, over: bool) {
+        let Some(task) = self.tasks.get_mut(&key).filter(|task| task.fence == fence) else {
+            return;
+        };
+        match over {
+            true => self.let_go(key),
+            false => {
+                task.stops = Some(Stops::Told);
+                self.todos.push(Todo::Drop(key));
+            }
+        }
+    }
+
+    /// A task is not this worker's any more, whatever its body still does.
+    fn let_go(&mut self, key: TaskKey) {
+        let Some(task) = self.tasks.remove(&key) else { return };
+        match task.phase {
+            Phase::Ahead => {
+                let waiting = self.suspects.iter().position(|claimed| claimed.key == key);
+                match waiting {
+                    Some(at) => drop(self.suspects.remove(at)),
+                    None => self.ahead -= u32::from(self.suspect != Some(key)),
+                }
+            }
+            Phase::Deferred => self.readings.deferred -= 1,
+            Phase::Active | Phase::Over => {}
+        }
+        self.todos.push(Todo::Drop(key));
+        self.hungry |= self.more;
+        self.free_suspect(key);
+    }
+
+    /// A task was claimed.
+    fn take_up(&mut self, claimed: Box<Claimed>) {
+        let key = claimed.key;
+        let begun = claimed.life.state.kind() == crate::lifecycle::Kind::Active;
+        let children = claimed.plan.graph().children(claimed.index).len() as u32;
+        let task = Owned {
+            fence: claimed.life.fence,
+            phase: if begun { Phase::Active } else { Phase::Ahead },
+            children,
+            untold: None,
+            stops: None,
+        };
+        self.tasks.insert(key, task);
+        if self.closing && !begun {
+            // It came with the answer to a turn from before.
+            self.ahead += 1;
+            self.tasks.get_mut(&key).expect("it was just put there").stops = Some(Stops::HandBack);
+            self.end(key, End::Dropped { active: claimed.life.active });
+            return;
+        }
+        match claimed.life.is_suspect() {
+            true => {
+                self.suspects.push_back(claimed);
+                self.next_suspect();
+            }
+            false => {
+                self.ahead += u32::from(!begun);
+                let asks = !begun && claimed.life.fence > Fence(1);
+                self.todos.push(Todo::Start { claimed, asks });
+            }
+        }
+    }
+
+    /// A suspect that is active no longer makes room for the next.
+    fn free_suspect(&mut self, key: TaskKey) {
+        if self.suspect == Some(key) {
+            self.suspect = None;
+            self.next_suspect();
+        }
+    }
+
+    fn next_suspect(&mut self) {
+        if self.suspect.is_none()
+            && let Some(claimed) = self.suspects.pop_front()
+        {
+            self.suspect = Some(claimed.key);
+            self.todos.push(Todo::Start { claimed, asks: true });
+        }
+    }
+
+    /// Compares what the store thinks this worker owns with what it has. A claim whose answer was
+    /// lost would otherwise be nobody's for ever.
+    fn compare(&mut self, roll: &[(TaskKey, Fence)]) {
+        let roll: HashMap<TaskKey, Fence> = roll.iter().copied().collect();
+        for (&key, &fence) in &roll {
+            if self.tasks.get(&key).is_none_or(|task| task.fence != fence) {
+                self.readings.strays += 1;
+                let event = Event::HandBack { fence, active: Duration::ZERO };
+                self.strays.push(Change::new(key, event));
+            }
+        }
+        let is_gone =
+            |(&key, task): (&TaskKey, &Owned)| (roll.get(&key) != Some(&task.fence)).then_some(key);
+        let gone: Vec<TaskKey> = self.tasks.iter().filter_map(is_gone).collect();
+        for key in gone {
+            self.readings.lost_races += 1;
+            self.let_go(key);
+        }
+    }
+
+    /// The turn in flight failed.
+    fn hold(&mut self, error: StoreError) {
+        let Some(in_flight) = &mut self.in_flight else { return };
+        self.readings.failed_turns += 1;
+        in_flight.failed = true;
+        let pause = in_flight.pause;
+        in_flight.pause = (pause * 2).min(RETRY.1);
+        let turn = Arc::make_mut(&mut in_flight.turn);
+        let unknown = matches!(error, StoreError::Unknown(_)) || turn.again;
+        turn.again = true;
+        if !unknown {
+            // Nothing was done: whoever asked can be told so. What the worker has to report stays.
+            (turn.submits, turn.requests, turn.claim) = Default::default();
+            let submits = std::mem::take(&mut in_flight.submits).into_iter();
+            let requests = std::mem::take(&mut in_flight.requests).into_iter();
+            let failed = || SubmitError::Store(error.clone());
+            self.todos.extend(submits.map(|ticket| Todo::Submitted(ticket, Err(failed()))));
+            self.todos.extend(requests.map(|ticket| Todo::Granted(ticket, Err(error.clone()))));
+        }
+        self.todos.push(Todo::RetryAfter(pause, error));
+    }
+
+    fn close(&mut self) {
+        self.closing = true;
+        let unbegun = |(&key, task): (&TaskKey, &Owned)| {
+            matches!(task.phase, Phase::Ahead | Phase::Deferred).then_some(key)
+        };
+        let unbegun: Vec<TaskKey> = self.tasks.iter().filter_map(unbegun).collect();
+        unbegun.into_iter().for_each(|key| self.hand_back(key));
+    }
+
+    /// A task is dropped; its end is reported when it is gone.
+    fn hand_back(&mut self, key: TaskKey) {
+        let Some(task) = self.tasks.get_mut(&key) else { return };
+        if task.stops.is_some() || task.phase == Phase::Over {
+            return;
+        }
+        task.stops = Some(Stops::HandBack);
+        match self.suspects.iter().position(|claimed| claimed.key == key) {
+            // It was never started, so nobody will report its end.
+            Some(at) => {
+                self.suspects.remove(at);
+                self.ahead += 1;
+                self.end(key, End::Dropped { active: Duration::ZERO });
+            }
+            None => self.todos.push(Todo::Drop(key)),
+        }
+    }
+}
+
+/// The first of a queue, as many as a turn may carry.
+fn take<T>(queue: &mut VecDeque<T>) -> std::collections::vec_deque::Drain<'_, T> {
+    let count = queue.len().min(TURN_MAX);
+    queue.drain(..count)
+}

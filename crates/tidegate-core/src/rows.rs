@@ -1,0 +1,385 @@
+//! What a turn needs of a store: rows, found and written inside one transaction.
+//!
+//! A task is a [`Row`]; a run is the row of its first task, which also carries the [`Head`]. So a
+//! run of one task, the most frequent kind, is one row. Where a row can be found is its [`Place`]:
+//! rows that cannot be claimed are not where claims look.
+
+use crate::graph::{RunOutcome, TaskIndex};
+use crate::lifecycle::{Fence, Kind, Life, State, WorkerId};
+use crate::plan::{Plan, TaskPlan};
+use crate::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
+use crate::{RunId, Timestamp};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A task of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its number.
+    pub key: TaskKey,
+    /// Its place in the plan.
+    pub index: TaskIndex,
+    /// The plan of its run.
+    pub plan: Arc<Plan>,
+    /// How it stands.
+    pub life: Life,
+    /// The last turn that changed it.
+    pub turn: TurnId,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// The run, in the row of its first task and in no other.
+    pub head: Option<Box<Head>>,
+}
+
+impl Row {
+    /// The run it belongs to.
+    pub fn run(&self) -> RunKey {
+        self.key.run(self.index)
+    }
+
+    /// What the plan says of it.
+    pub fn planned(&self) -> &TaskPlan {
+        self.plan.task(self.index)
+    }
+
+    /// Where it is to be found.
+    pub fn place(&self, head: &Head, now: Timestamp, stood_still: Duration) -> Place {
+        let ready = match self.life.state {
+            State::Ready { since, due } => Some((since, due)),
+            _ => None,
+        };
+        let gate = ready.map(|(_, due)| match head.paused_at {
+            Some(_) => Gate::Paused,
+            None if due > now => Gate::Future,
+            None => Gate::Open,
+        });
+        let wake = match (&self.life.state, ready) {
+            (&State::Parked { wake, .. }, _) => wake,
+            (_, Some((_, due))) if gate == Some(Gate::Future) => Some(due),
+            _ => None,
+        };
+        let clock = self.life.alarm(&self.planned().rules, stood_still);
+        Place {
+            gate,
+            order: ready.map(|(since, due)| self.order(head, since.max(due))),
+            alarm: [wake, clock].into_iter().flatten().min(),
+        }
+    }
+
+    /// Its place in the order of what is ready: an earlier time stands for priority.
+    pub(crate) fn order(&self, head: &Head, ready_at: Timestamp) -> Timestamp {
+        let priority = head.priority.saturating_add(self.planned().priority);
+        let head_start = Duration::from_secs(priority.unsigned_abs().into());
+        match priority {
+            0.. => ready_at - head_start,
+            _ => ready_at + head_start,
+        }
+    }
+}
+
+/// What a run is besides its tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Head {
+    /// Its name.
+    pub id: RunId,
+    /// Under which name it is handed out.
+    pub queue: Arc<str>,
+    /// Its head start in seconds.
+    pub priority: i32,
+    /// Its idempotency key.
+    pub key: Option<String>,
+    /// Nothing of it starts before.
+    pub not_before: Option<Timestamp>,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// Since when it is paused.
+    pub paused_at: Option<Timestamp>,
+    /// Whether a user has cancelled it.
+    pub cancelled: bool,
+    /// Whether a task has failed for good.
+    pub failing: bool,
+    /// How and when it ended.
+    pub ended: Option<(RunOutcome, Timestamp)>,
+}
+
+/// Where a row is to be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// What stands between a ready task and its claim; `None` unless it is ready.
+    pub gate: Option<Gate>,
+    /// Where it stands among those that are ready.
+    pub order: Option<Timestamp>,
+    /// When the clock has to be looked at for it.
+    pub alarm: Option<Timestamp>,
+}
+
+/// What stands between a ready task and its claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Gate {
+    /// Nothing.
+    Open,
+    /// It is not due.
+    Future,
+    /// Its run is paused.
+    Paused,
+}
+
+impl Gate {
+    /// The number stores keep; it never changes its meaning.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// A row to be written, with what its place depends on.
+#[derive(Debug)]
+pub struct Write<'r> {
+    /// The row.
+    pub row: &'r Row,
+    /// The head of its run.
+    pub head: &'r Head,
+    /// Where it is to be found.
+    pub place: Place,
+}
+
+/// What is kept beside a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Payload {
+    /// What the run works on; kept with its first task.
+    Input,
+    /// What the task returned.
+    Output,
+    /// What the task has put into the context.
+    Inserts,
+    /// What went wrong last, in words.
+    Error,
+}
+
+impl Payload {
+    /// The number stores keep; it never changes its meaning.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Finds and writes rows inside one transaction. What was written is found.
+pub trait Rows {
+    /// Why it cannot.
+    type Error;
+
+    /// The run of this name.
+    fn find(&mut self, run: RunId) -> Result<Option<RunKey>, Self::Error>;
+
+    /// The run with this idempotency key.
+    fn find_key(
+        &mut self,
+        queue: &str,
+        workflow: &str,
+        key: &str,
+    ) -> Result<Option<RunKey>, Self::Error>;
+
+    /// One task.
+    fn task(&mut self, task: TaskKey) -> Result<Option<Row>, Self::Error>;
+
+    /// All tasks of a run, in the order of its plan.
+    fn tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Self::Error>;
+
+    /// Tasks whose alarm is not later than `now`, the earliest first.
+    fn due(&mut self, now: Timestamp, max: u32) -> Result<Vec<TaskKey>, Self::Error>;
+
+    /// The earliest alarm of all.
+    fn next_alarm(&mut self) -> Result<Option<Timestamp>, Self::Error>;
+
+    /// Tasks that this worker owns, by number.
+    fn owned(
+        &mut self,
+        worker: WorkerId,
+        max: u32,
+    ) -> Result<Vec<(TaskKey, Fence, TurnId)>, Self::Error>;
+
+    /// Tasks behind an open gate in a queue that this worker serves and that is not paused, which it
+    /// knows and which are not heavier than `heaviest`; by order, then by number.
+    fn ready(
+        &mut self,
+        worker: WorkerId,
+        heaviest: u32,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey)>, Self::Error>;
+
+    /// Whether [`ready`](Self::ready) would look at this task if its gate were open.
+    fn serves(
+        &mut self,
+        worker: WorkerId,
+        heaviest: u32,
+        queue: &Arc<str>,
+        plan: &Arc<Plan>,
+        task: TaskIndex,
+    ) -> Result<bool, Self::Error>;
+
+    /// What is kept beside a task.
+    fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Self::Error>;
+
+    /// For how long of the time between, nothing of this run could start, because it, its queue or
+    /// the store was paused.
+    fn stood_still(
+        &mut self,
+        run: RunId,
+        queue: &str,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Duration, Self::Error>;
+
+    /// Numbers for so many tasks in a row, never used before.
+    fn allocate(&mut self, tasks: u32) -> Result<RunKey, Self::Error>;
+
+    /// Adds a task.
+    fn insert(&mut self, write: Write<'_>) -> Result<(), Self::Error>;
+
+    /// Replaces a task.
+    fn update(&mut self, write: Write<'_>) -> Result<(), Self::Error>;
+
+    /// Keeps something beside a task, in place of what was kept there.
+    fn keep(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Self::Error>;
+
+    /// Adds a record and says which number it got.
+    fn record(&mut self, record: &Record) -> Result<u64, Self::Error>;
+
+    /// Begins a pause; false if there is one.
+    fn pause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Self::Error>;
+
+    /// Ends a pause; false if there is none.
+    fn unpause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Self::Error>;
+
+    /// Forgets a worker.
+    fn forget(&mut self, worker: WorkerId) -> Result<(), Self::Error>;
+}
+
+/// A life in columns of plain numbers and texts, for stores that have those. Columns that mean
+/// nothing in a state are `None`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in Life and State")]
+pub struct Columns {
+    pub state: u8,
+    pub reason: Option<u8>,
+    pub fence: u64,
+    pub attempt: u32,
+    pub entries: u32,
+    pub recoveries: u8,
+    /// In microseconds.
+    pub active: i64,
+    pub started: Option<Timestamp>,
+    pub stopping: Option<u8>,
+    pub worker: Option<WorkerId>,
+    /// Ready or running: when it became ready. Parked: since when.
+    pub since: Option<Timestamp>,
+    /// Ready: from when on it can be claimed. Parked: when it is woken.
+    pub due: Option<Timestamp>,
+    pub begun_at: Option<Timestamp>,
+    pub waits_since: Option<Timestamp>,
+    pub waits_for: Option<String>,
+}
+
+/// Columns that make no life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Corrupt;
+
+impl std::fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("its columns contradict its state")
+    }
+}
+
+impl std::error::Error for Corrupt {}
+
+impl From<&Life> for Columns {
+    fn from(life: &Life) -> Self {
+        use crate::lifecycle::Activity;
+        let mut columns = Columns {
+            state: life.state.kind().code(),
+            reason: None,
+            fence: life.fence.0,
+            attempt: life.attempt,
+            entries: life.entries,
+            recoveries: life.recoveries,
+            active: i64::try_from(life.active.as_micros()).unwrap_or(i64::MAX),
+            started: life.started,
+            stopping: life.stopping.map(|by| by.code()),
+            worker: None,
+            since: None,
+            due: None,
+            begun_at: None,
+            waits_since: None,
+            waits_for: None,
+        };
+        match &life.state {
+            State::Blocked | State::Succeeded | State::Skipped => {}
+            &State::Ready { since, due } => (columns.since, columns.due) = (Some(since), Some(due)),
+            &State::Parked { since, wake } => (columns.since, columns.due) = (Some(since), wake),
+            State::Running { worker, ready_since, activity } => {
+                (columns.worker, columns.since) = (Some(*worker), Some(*ready_since));
+                match activity {
+                    Activity::Claimed => {}
+                    Activity::Active { begun_at } => columns.begun_at = Some(*begun_at),
+                    Activity::Deferred { begun_at, since, wait } => {
+                        columns.begun_at = Some(*begun_at);
+                        columns.waits_since = Some(*since);
+                        columns.waits_for = Some(wait.clone());
+                    }
+                }
+            }
+            State::Failed(reason) | State::TimedOut(reason) | State::Cancelled(reason) => {
+                columns.reason = Some(reason.code());
+            }
+        }
+        columns
+    }
+}
+
+impl TryFrom<Columns> for Life {
+    type Error = Corrupt;
+
+    fn try_from(columns: Columns) -> Result<Life, Corrupt> {
+        use crate::lifecycle::{Activity, CancelledBy, Reason};
+        let kind = Kind::from_code(columns.state).ok_or(Corrupt)?;
+        let reason = || columns.reason.and_then(Reason::from_code).ok_or(Corrupt);
+        let running = |activity| {
+            let worker = columns.worker.ok_or(Corrupt)?;
+            let ready_since = columns.since.ok_or(Corrupt)?;
+            Ok(State::Running { worker, ready_since, activity })
+        };
+        let begun_at = columns.begun_at.ok_or(Corrupt);
+        let state = match kind {
+            Kind::Blocked => State::Blocked,
+            Kind::Ready => State::Ready {
+                since: columns.since.ok_or(Corrupt)?,
+                due: columns.due.ok_or(Corrupt)?,
+            },
+            Kind::Claimed => running(Activity::Claimed)?,
+            Kind::Active => running(Activity::Active { begun_at: begun_at? })?,
+            Kind::Deferred => running(Activity::Deferred {
+                begun_at: begun_at?,
+                since: columns.waits_since.ok_or(Corrupt)?,
+                wait: columns.waits_for.ok_or(Corrupt)?,
+            })?,
+            Kind::Parked => {
+                State::Parked { since: columns.since.ok_or(Corrupt)?, wake: columns.due }
+            }
+            Kind::Succeeded => State::Succeeded,
+            Kind::Failed => State::Failed(reason()?),
+            Kind::TimedOut => State::TimedOut(reason()?),
+            Kind::Cancelled => State::Cancelled(reason()?),
+            Kind::Skipped => State::Skipped,
+        };
+        let stopping = columns.stopping.map(|by| CancelledBy::from_code(by).ok_or(Corrupt));
+        Ok(Life {
+            state,
+            fence: Fence(columns.fence),
+            attempt: columns.attempt,
+            entries: columns.entries,
+            recoveries: columns.recoveries,
+            active: Duration::from_micros(u64::try_from(columns.active).map_err(|_| Corrupt)?),
+            started: columns.started,
+            stopping: stopping.transpose()?,
+        })
+    }
+}

@@ -1,0 +1,600 @@
+//! The seam between the engine and where the truth is.
+//!
+//! A [`Store`] speaks of engine operations in batches. Everything that changes a task goes through
+//! one method, [`Store::turn`]: a worker, or whoever submits and cancels, hands in all it has to
+//! say and to ask, and all of it happens in one transaction or not at all. What a turn makes of the
+//! tasks is decided by [`turn::take`](crate::turn::take), the same for every store; a store only
+//! finds rows and writes them ([`Rows`](crate::rows::Rows)). Nothing in a store knows what a state means.
+//!
+//! Deliberately absent: time (it comes with each turn), retries after errors (the caller's), any
+//! notion of a lost answer (a turn may be repeated, and says so).
+
+use crate::graph::{RunOutcome, TaskIndex};
+use crate::lifecycle::{Event, Fence, Kind, Life, Reason, WorkerId};
+use crate::plan::Plan;
+use crate::{RunId, TaskExecutionId, Timestamp};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a store answers, later.
+pub type Answer<'s, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 's>>;
+
+/// Bytes that a store keeps and does not look into.
+pub type Bytes = Arc<[u8]>;
+
+/// Where the truth is.
+///
+/// Every method may be called at any time by any number of callers. A future that is dropped has
+/// happened or not; nothing is half-done.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Once this returns, the worker is known to everybody who opens the store, and counts as alive
+    /// until it is dismissed or its process is gone. Its number was never used before.
+    fn enlist(&self, worker: NewWorker) -> Answer<'_, WorkerId>;
+
+    /// Once this returns, the worker is unknown. It must not own anything any more; what it still
+    /// owns is taken over like a dead worker's.
+    fn dismiss(&self, worker: WorkerId) -> Answer<'_, ()>;
+
+    /// Workers that are known and not alive. Once a worker was named here it never writes again.
+    fn dead(&self) -> Answer<'_, Vec<WorkerId>>;
+
+    /// Once this returns, all that the turn asked for has happened and survives any crash, and
+    /// everything that follows from it: tasks unblocked, skipped, cancelled, runs ended. If it
+    /// fails, nothing of it has happened, unless the error says that this is unknown: then the same
+    /// turn may be handed in again, marked so.
+    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned>;
+
+    /// A run with its tasks, as it is at one instant.
+    fn run(&self, run: RunId) -> Answer<'_, Option<RunView>>;
+
+    /// Runs from new to old, without their tasks.
+    fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>>;
+
+    /// What a task returned; `None` if it returned nothing or has not.
+    fn output(&self, task: TaskKey) -> Answer<'_, Option<Bytes>>;
+
+    /// What was recorded after `after`, in order, at most `limit` rows; of one run or of all.
+    fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>>;
+
+    /// How many tasks stand where.
+    fn counts(&self) -> Answer<'_, Counts>;
+
+    /// Every way in which what is stored contradicts itself, in words. A healthy store has none.
+    fn audit(&self) -> Answer<'_, Vec<Finding>>;
+}
+
+/// The number of a run in its store. Its first task has the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunKey(pub i64);
+
+/// The number of a task of a run in its store: that of the run, and on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskKey(pub i64);
+
+impl RunKey {
+    /// One of its tasks.
+    pub fn task(self, index: TaskIndex) -> TaskKey {
+        TaskKey(self.0 + i64::from(index.as_u32()))
+    }
+}
+
+impl TaskKey {
+    /// The run whose task of this place it is.
+    pub fn run(self, index: TaskIndex) -> RunKey {
+        RunKey(self.0 - i64::from(index.as_u32()))
+    }
+}
+
+/// The name of one turn, unique in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TurnId(pub u64);
+
+/// A worker that presents itself.
+#[derive(Debug, Clone)]
+pub struct NewWorker {
+    /// When.
+    pub now: Timestamp,
+    /// What it can be recognised by: a host, a process.
+    pub name: String,
+    /// The queues it serves.
+    pub queues: Vec<String>,
+    /// The tasks it knows, by workflow and name.
+    pub knows: Vec<(String, String)>,
+}
+
+/// All that somebody has to say to the store and to ask of it at one time.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// Its name.
+    pub id: TurnId,
+    /// Whether it was handed in before with an unknown outcome.
+    pub again: bool,
+    /// When.
+    pub now: Timestamp,
+    /// Whose turn it is, if it is a worker's.
+    pub worker: Option<WorkerId>,
+    /// What became of tasks that the worker owns.
+    pub changes: Vec<Change>,
+    /// Runs to begin.
+    pub submits: Vec<NewRun>,
+    /// What else is wanted of runs.
+    pub requests: Vec<Request>,
+    /// A dead worker whose tasks are to be taken over, so many as fit into a turn.
+    pub recover: Option<WorkerId>,
+    /// Whether the worker wants to know everything it owns.
+    pub roll_call: bool,
+    /// What the worker wants to take.
+    pub claim: Claim,
+}
+
+impl Turn {
+    /// A turn that does nothing but look at the clock.
+    pub fn new(id: TurnId, now: Timestamp) -> Self {
+        Turn {
+            id,
+            again: false,
+            now,
+            worker: None,
+            changes: Vec::new(),
+            submits: Vec::new(),
+            requests: Vec::new(),
+            recover: None,
+            roll_call: false,
+            claim: Claim::default(),
+        }
+    }
+}
+
+/// What happened to a task, one thing after the other, since the store last heard of it.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// Which.
+    pub task: TaskKey,
+    /// At least one.
+    pub events: Vec<Event>,
+    /// What it returned, stored if it succeeds.
+    pub output: Option<Bytes>,
+    /// What it has put into the context, stored if it succeeds.
+    pub inserts: Option<Bytes>,
+    /// Why it failed, in words.
+    pub error: Option<String>,
+}
+
+impl Change {
+    /// This and nothing else.
+    pub fn new(task: TaskKey, event: Event) -> Self {
+        Change { task, events: vec![event], output: None, inserts: None, error: None }
+    }
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Applied {
+    /// It is written.
+    Yes,
+    /// Somebody else was first; nothing of it is written.
+    Lost {
+        /// How the task stands; `None` if there is no such task.
+        actual: Option<Life>,
+    },
+}
+
+/// A run to begin.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    /// Made by the caller, so that a submit can be repeated.
+    pub id: RunId,
+    /// What it is to do.
+    pub plan: Arc<Plan>,
+    /// The name under which it is handed out.
+    pub queue: Arc<str>,
+    /// A head start in seconds.
+    pub priority: i32,
+    /// Unique in the queue and the workflow.
+    pub key: Option<String>,
+    /// Nothing of it starts before.
+    pub not_before: Option<Timestamp>,
+    /// What it works on.
+    pub input: Option<Bytes>,
+}
+
+/// A run that was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Submitted {
+    /// Its number.
+    pub key: RunKey,
+    /// Its name: the one given, or that of the run which had the key before.
+    pub id: RunId,
+    /// Whether it existed already, under the same idempotency key.
+    pub existing: bool,
+}
+
+/// Why a submit was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Another run has this key, and another input.
+    KeyTaken {
+        /// The key.
+        key: String,
+        /// Who has it.
+        by: RunId,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::KeyTaken { key, by } => {
+                write!(f, "the key \"{key}\" belongs to run {by}, whose input is another one; ")?;
+                f.write_str("use another key, or the same input")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Something wanted of runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// It is not wanted any more.
+    Cancel(RunId),
+    /// Nothing of it is to start; what has begun goes on.
+    Pause(Scope),
+    /// It goes on.
+    Unpause(Scope),
+}
+
+/// What a pause stops.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// One run.
+    Run(RunId),
+    /// All runs of a queue.
+    Queue(String),
+    /// Everything.
+    Store,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Granted {
+    /// It is as wanted.
+    Yes,
+    /// It was so already, or the run is over.
+    Already,
+    /// There is no such run.
+    Unknown,
+}
+
+/// What a worker wants to take: the best of what is ready in its queues, that it knows.
+#[derive(Debug, Clone, Default)]
+pub struct Claim {
+    /// Units of slots it keeps free for this: tasks that fit are begun at once.
+    pub units: u32,
+    /// Tasks it would take besides, to begin later.
+    pub ahead: u32,
+    /// The heaviest task it could ever run.
+    pub heaviest: u32,
+}
+
+/// A task that a worker has taken.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// Its number.
+    pub key: TaskKey,
+    /// Its place in the plan.
+    pub index: TaskIndex,
+    /// The plan of its run.
+    pub plan: Arc<Plan>,
+    /// Its run's name.
+    pub run: RunId,
+    /// Its life, claimed or begun.
+    pub life: Life,
+    /// Its place in the order of what is ready: when it became so, less its head start.
+    pub order: Timestamp,
+    /// What the run works on.
+    pub input: Option<Bytes>,
+    /// What the tasks it comes after have returned.
+    pub outputs: Vec<(TaskIndex, Bytes)>,
+    /// What all tasks above it have put into the context.
+    pub inserts: Vec<(TaskIndex, Bytes)>,
+}
+
+impl Claimed {
+    /// The name of its execution, the same on every entry.
+    pub fn execution(&self) -> TaskExecutionId {
+        TaskExecutionId::of(self.run, self.index)
+    }
+}
+
+/// What a turn came to.
+#[derive(Debug, Default)]
+pub struct Turned {
+    /// What became of each change.
+    pub changes: Vec<Applied>,
+    /// What became of each submit.
+    pub submits: Vec<Result<Submitted, Refusal>>,
+    /// What became of each request.
+    pub requests: Vec<Granted>,
+    /// What was taken.
+    pub claimed: Vec<Claimed>,
+    /// Tasks that ended, or have to, without their worker having said so.
+    pub told: Vec<Told>,
+    /// Runs that ended.
+    pub ended: Vec<Ended>,
+    /// What was recorded.
+    pub records: Vec<Record>,
+    /// All that the worker owns, if it asked.
+    pub roll: Vec<(TaskKey, Fence)>,
+    /// How many tasks of the dead worker were taken over. Fewer than [`RECOVER_MAX`]: that was all,
+    /// and the worker is not known any more.
+    pub recovered: u32,
+    /// Whether more was ready than was taken.
+    pub more: bool,
+    /// When the clock should next be looked at.
+    pub alarm: Option<Timestamp>,
+}
+
+/// Tasks of a dead worker that one turn takes over, so that a turn stays short.
+pub const RECOVER_MAX: u32 = 1_000;
+
+/// A task that has to stop, or has been ended, behind its worker's back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// Which.
+    pub task: TaskKey,
+    /// By which right it ran.
+    pub fence: Fence,
+    /// Where it runs.
+    pub worker: WorkerId,
+    /// How it stands: over, or still active and to stop.
+    pub kind: Kind,
+}
+
+/// A run that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Its number.
+    pub key: RunKey,
+    /// Its name.
+    pub id: RunId,
+    /// How it ended.
+    pub outcome: RunOutcome,
+}
+
+/// One row of what happened, written in the transaction in which it happened and never changed.
+///
+/// There is one for every end of a task and for every end of an entry: exactly what the next change
+/// of the task's own row would make forgotten. What begins (a claim, an entry, a wait) stands in the
+/// task's row and, once it is over, with its times in the record of how it ended; a task that waits
+/// ten thousand times does not make twenty thousand rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its number; later ones are larger.
+    pub seq: u64,
+    /// When it happened.
+    pub at: Timestamp,
+    /// The run.
+    pub run: RunKey,
+    /// Its name.
+    pub run_id: RunId,
+    /// The task.
+    pub task: TaskIndex,
+    /// What happened.
+    pub what: Happened,
+    /// Why, where there is a reason.
+    pub reason: Option<Reason>,
+    /// In which attempt.
+    pub attempt: u32,
+    /// In which entry; 0 if it never began.
+    pub entry: u32,
+    /// At which worker.
+    pub worker: Option<WorkerId>,
+    /// When that entry began.
+    pub begun_at: Option<Timestamp>,
+    /// How long it has computed in this attempt.
+    pub active: Duration,
+    /// What went wrong, in words.
+    pub error: Option<String>,
+}
+
+/// What a record is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "as in Kind")]
+pub enum Happened {
+    Succeeded,
+    Failed,
+    TimedOut,
+    Cancelled,
+    Skipped,
+    /// It failed and is tried again.
+    Retried,
+    /// It asked to be run again later.
+    Snoozed,
+    /// Its worker gave it back.
+    HandedBack,
+    /// Its worker died.
+    Recovered,
+    /// It waits as a row.
+    Parked,
+}
+
+impl Happened {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Happened; 10] = [
+        Happened::Succeeded,
+        Happened::Failed,
+        Happened::TimedOut,
+        Happened::Cancelled,
+        Happened::Skipped,
+        Happened::Retried,
+        Happened::Snoozed,
+        Happened::HandedBack,
+        Happened::Recovered,
+        Happened::Parked,
+    ];
+
+    /// The number stores keep; it never changes its meaning.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// From the number stores keep.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Happened::ALL.get(usize::from(code)).copied()
+    }
+
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Happened::Succeeded => "succeeded",
+            Happened::Failed => "failed",
+            Happened::TimedOut => "timed_out",
+            Happened::Cancelled => "cancelled",
+            Happened::Skipped => "skipped",
+            Happened::Retried => "retried",
+            Happened::Snoozed => "snoozed",
+            Happened::HandedBack => "handed_back",
+            Happened::Recovered => "recovered",
+            Happened::Parked => "parked",
+        }
+    }
+}
+
+impl fmt::Display for Happened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A run, from outside.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSummary {
+    /// Its number.
+    pub key: RunKey,
+    /// Its name.
+    pub id: RunId,
+    /// What it does.
+    pub plan: Arc<Plan>,
+    /// Under which name it is handed out.
+    pub queue: Arc<str>,
+    /// Its head start in seconds.
+    pub priority: i32,
+    /// Its idempotency key.
+    pub idempotency_key: Option<String>,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// Since when it is paused.
+    pub paused_at: Option<Timestamp>,
+    /// How and when it ended.
+    pub ended: Option<(RunOutcome, Timestamp)>,
+}
+
+/// A run with its tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunView {
+    /// The run.
+    pub run: RunSummary,
+    /// Its tasks, in the order of the plan.
+    pub tasks: Vec<TaskView>,
+}
+
+/// A task, from outside.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskView {
+    /// Its number.
+    pub key: TaskKey,
+    /// How it stands.
+    pub life: Life,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// What went wrong last, in words.
+    pub error: Option<String>,
+}
+
+/// Which runs to list.
+#[derive(Debug, Clone, Default)]
+pub struct RunsPage {
+    /// Only older ones than this.
+    pub before: Option<RunKey>,
+    /// Only of this queue.
+    pub queue: Option<String>,
+    /// Only of this workflow.
+    pub workflow: Option<String>,
+    /// Only such as are still open.
+    pub open: bool,
+    /// So many at most.
+    pub limit: u32,
+}
+
+/// How many tasks stand where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Could be claimed at once, were there somebody to.
+    pub ready: u64,
+    /// Ready, but not due yet.
+    pub future: u64,
+    /// Ready, in a run that is paused.
+    pub paused: u64,
+    /// Owned by a worker, in whatever activity.
+    pub running: u64,
+}
+
+/// A contradiction in what is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule that is broken, by name.
+    pub rule: &'static str,
+    /// Where, and what that means.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.what)
+    }
+}
+
+/// Why a store did not do as it was asked.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// It cannot be used at all, and trying again does not help.
+    Unusable(Arc<dyn std::error::Error + Send + Sync>),
+    /// It could not do it this time (no room, locked, gone for a while), and nothing was done.
+    Failed(Arc<dyn std::error::Error + Send + Sync>),
+    /// Whether it was done is not known.
+    Unknown(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl StoreError {
+    fn cause(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        match self {
+            StoreError::Unusable(cause)
+            | StoreError::Failed(cause)
+            | StoreError::Unknown(cause) => &**cause,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Unusable(cause) => write!(f, "the store cannot be used: {cause}"),
+            StoreError::Failed(cause) => write!(f, "the store could not do it: {cause}"),
+            StoreError::Unknown(cause) => {
+                write!(f, "it is unknown whether the store has done it: {cause}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause().source()
+    }
+}

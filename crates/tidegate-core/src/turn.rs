@@ -1,0 +1,660 @@
+//! What a turn makes of the tasks it touches: the one write path of every store.
+//!
+//! [`take`] runs inside a transaction of a store. It looks rows up, decides with
+//! [`Life::next`] and the [graph](crate::graph) what becomes of them, and writes each row that
+//! changed once, at the end. In this order: what the worker says of its tasks; what a dead worker
+//! leaves; what the clock brings; what is asked of runs; new runs; then everything that follows for
+//! the other tasks of the runs touched; and last the claim, which so can take what became ready in
+//! the same turn before it was ever written as ready.
+//!
+//! Invariants: a task that ends has its record, its run's end if it was the last, and what follows
+//! for others in the same transaction. Whoever is not the task's worker and ends it, or wants it to
+//! stop, leaves word for that worker ([`Told`]).
+
+use crate::graph::{Consequence, Outcome, Standing, TaskIndex};
+use crate::lifecycle::{CancelledBy, Event, Kind, Life, Reason, State, WorkerId};
+use crate::plan::Plan;
+use crate::rows::{Head, Payload, Row, Rows, Write};
+use crate::store::{
+    Applied, Bytes, Change, Claimed, Ended, Granted, Happened, NewRun, RECOVER_MAX, Record,
+    Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
+};
+use crate::{RunId, Timestamp};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Alarms that one turn looks at, so that a turn stays short.
+const DUE_MAX: u32 = 1_000;
+
+/// Takes a turn.
+///
+/// # Errors
+/// Whatever the store's rows say; then the transaction must not be committed.
+pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
+    let mut taking = Taking {
+        rows,
+        turn,
+        tasks: Vec::new(),
+        runs: Vec::new(),
+        task_at: HashMap::new(),
+        run_at: HashMap::new(),
+        new_keys: HashMap::new(),
+        answer: Turned::default(),
+    };
+    for change in &turn.changes {
+        let applied = taking.change(change)?;
+        taking.answer.changes.push(applied);
+    }
+    if let Some(dead) = turn.recover {
+        taking.recover(dead)?;
+    }
+    taking.look_at_clock()?;
+    for request in &turn.requests {
+        let granted = taking.grant(request)?;
+        taking.answer.requests.push(granted);
+    }
+    for submit in &turn.submits {
+        let submitted = taking.submit(submit)?;
+        taking.answer.submits.push(submitted);
+    }
+    for run in 0..taking.runs.len() {
+        taking.settle(run)?;
+    }
+    if let Some(worker) = turn.worker {
+        taking.claim(worker)?;
+    }
+    taking.write()?;
+    if let (Some(worker), true) = (turn.worker, turn.roll_call) {
+        let owned = taking.rows.owned(worker, u32::MAX)?;
+        taking.answer.roll = owned.into_iter().map(|(task, fence, _)| (task, fence)).collect();
+    }
+    taking.answer.alarm = taking.rows.next_alarm()?;
+    Ok(taking.answer)
+}
+
+struct Taking<'t, R> {
+    rows: &'t mut R,
+    turn: &'t Turn,
+    /// The tasks that were looked at.
+    tasks: Vec<Task>,
+    /// The runs they belong to.
+    runs: Vec<Run<'t>>,
+    task_at: HashMap<TaskKey, usize>,
+    run_at: HashMap<RunKey, usize>,
+    /// Idempotency keys given out in this turn.
+    new_keys: HashMap<(&'t str, &'t str, &'t str), RunKey>,
+    answer: Turned,
+}
+
+struct Task {
+    row: Row,
+    /// Which of the runs it belongs to.
+    run: usize,
+    dirty: bool,
+    stood_still: Duration,
+}
+
+struct Run<'t> {
+    key: RunKey,
+    plan: Arc<Plan>,
+    /// Which of the tasks is its first, which carries the head.
+    first: usize,
+    /// Which of the tasks are its, by index, once all were looked at.
+    whole: Option<Vec<usize>>,
+    /// Whether something has ended, or may not go on, so that others have to be looked at.
+    unsettled: bool,
+    /// What it was submitted with, in this turn.
+    new: Option<&'t NewRun>,
+}
+
+impl<'t, R: Rows> Taking<'t, R> {
+    /// What a worker says of one of its tasks: all of it or nothing.
+    fn change(&mut self, change: &Change) -> Result<Applied, R::Error> {
+        let Some(at) = self.task(change.task)? else {
+            return Ok(Applied::Lost { actual: None });
+        };
+        let row = &self.tasks[at].row;
+        if self.turn.again && self.was_applied(row, change) {
+            return Ok(Applied::Yes);
+        }
+        let mut lives = Vec::with_capacity(change.events.len());
+        for event in &change.events {
+            let life = lives.last().unwrap_or(&row.life);
+            match life.next(&row.planned().rules, event, self.turn.now) {
+                Ok(transition) => lives.push(transition.into_life()),
+                Err(_) => return Ok(Applied::Lost { actual: Some(row.life.clone()) }),
+            }
+        }
+        for (event, life) in change.events.iter().zip(lives) {
+            self.becomes(at, event, life, change.error.as_deref())?;
+        }
+        if let Some(error) = &change.error {
+            self.keep(change.task, Payload::Error, Some(&Bytes::from(error.as_bytes())))?;
+        }
+        if self.tasks[at].row.life.state.kind() == Kind::Succeeded {
+            self.keep(change.task, Payload::Output, change.output.as_ref())?;
+            self.keep(change.task, Payload::Inserts, change.inserts.as_ref())?;
+        }
+        Ok(Applied::Yes)
+    }
+
+    /// Whether a change of a turn that is handed in again was written the first time. A task leaves
+    /// a live worker only by what this worker says; so if its fence has moved on, that was said.
+    fn was_applied(&self, row: &Row, change: &Change) -> bool {
+        let shown = change.events.iter().find_map(Event::shown_fence);
+        row.turn == self.turn.id || shown.is_some_and(|shown| row.life.fence > shown)
+    }
+
+    fn recover(&mut self, dead: WorkerId) -> Result<(), R::Error> {
+        let owned = self.rows.owned(dead, RECOVER_MAX)?;
+        for &(task, ..) in &owned {
+            let at = self.task(task)?.expect("what a worker owns exists");
+            let recovered = self.step(at, &Event::Recover)?;
+            assert!(recovered, "what a worker owns is running");
+        }
+        self.answer.recovered = owned.len() as u32;
+        if self.answer.recovered < RECOVER_MAX {
+            self.rows.forget(dead)?;
+        }
+        Ok(())
+    }
+
+    /// Clocks that ran out, waits that are over, start times that have come.
+    fn look_at_clock(&mut self) -> Result<(), R::Error> {
+        let now = self.turn.now;
+        for task in self.rows.due(now, DUE_MAX)? {
+            let at = self.task(task)?.expect("what has an alarm exists");
+            let row = &self.tasks[at].row;
+            let stood_still = match row.life.queues_since(&row.planned().rules) {
+                Some(since) => {
+                    let head = self.head(self.tasks[at].run);
+                    let (id, queue) = (head.id, head.queue.clone());
+                    self.rows.stood_still(id, &queue, since, now)?
+                }
+                None => Duration::ZERO,
+            };
+            // Also where no clock has run out: it has another place from now on.
+            let task = &mut self.tasks[at];
+            (task.dirty, task.stood_still) = (true, stood_still);
+            let woken = matches!(task.row.life.state, State::Parked { wake: Some(wake), .. } if wake <= now);
+            if !self.step(at, &Event::Clock { stood_still })? && woken {
+                self.step(at, &Event::Wake)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, request: &Request) -> Result<Granted, R::Error> {
+        let (scope, pauses) = match request {
+            Request::Cancel(run) => return self.cancel(*run),
+            Request::Pause(scope) => (scope, true),
+            Request::Unpause(scope) => (scope, false),
+        };
+        let now = self.turn.now;
+        if let &Scope::Run(id) = scope {
+            let Some(run) = self.find(id)? else { return Ok(Granted::Unknown) };
+            let head = self.head(run);
+            if head.ended.is_some() || head.paused_at.is_some() == pauses {
+                return Ok(Granted::Already);
+            }
+            self.head_mut(run).paused_at = pauses.then_some(now);
+            for at in self.whole(run)? {
+                // Its place depends on it.
+                let task = &mut self.tasks[at];
+                task.dirty |= task.row.life.state.kind() == Kind::Ready;
+            }
+        }
+        let changed = match pauses {
+            true => self.rows.pause(scope, now)?,
+            false => self.rows.unpause(scope, now)?,
+        };
+        Ok(if changed { Granted::Yes } else { Granted::Already })
+    }
+
+    /// What a user cancels is over at once, whatever it does: that nobody can undo it is worth more
+    /// than to wait for the body, which is told, and whose end then changes nothing.
+    fn cancel(&mut self, id: RunId) -> Result<Granted, R::Error> {
+        let Some(run) = self.find(id)? else { return Ok(Granted::Unknown) };
+        if self.head(run).ended.is_some() {
+            return Ok(Granted::Already);
+        }
+        self.head_mut(run).cancelled = true;
+        for at in self.whole(run)? {
+            // Refused where it has ended.
+            self.step(at, &Event::Cancel { by: CancelledBy::User })?;
+        }
+        Ok(Granted::Yes)
+    }
+
+    fn submit(&mut self, new: &'t NewRun) -> Result<Result<Submitted, Refusal>, R::Error> {
+        let id = new.id;
+        if self.turn.again
+            && let Some(key) = self.rows.find(id)?
+        {
+            return Ok(Ok(Submitted { key, id, existing: false }));
+        }
+        let Some(key) = &new.key else {
+            return Ok(Ok(Submitted { key: self.begin(new)?, id, existing: false }));
+        };
+        let names = (&*new.queue, new.plan.workflow(), key.as_str());
+        let known = match self.new_keys.get(&names) {
+            Some(&run) => Some(run),
+            None => self.rows.find_key(names.0, names.1, names.2)?,
+        };
+        if let Some(before) = known {
+            let run = self.run(before)?;
+            let by = self.head(run).id;
+            return Ok(match self.input(run)? == new.input {
+                true => Ok(Submitted { key: before, id: by, existing: true }),
+                false => Err(Refusal::KeyTaken { key: key.clone(), by }),
+            });
+        }
+        let run = self.begin(new)?;
+        self.new_keys.insert(names, run);
+        Ok(Ok(Submitted { key: run, id, existing: false }))
+    }
+
+    /// Makes the rows of a run, all blocked; settling lets the first ones go.
+    fn begin(&mut self, new: &'t NewRun) -> Result<RunKey, R::Error> {
+        let count = u32::try_from(new.plan.task_count()).expect("a graph is not that large");
+        let key = self.rows.allocate(count)?;
+        let mut head = Some(Box::new(Head {
+            id: new.id,
+            queue: new.queue.clone(),
+            priority: new.priority,
+            key: new.key.clone(),
+            not_before: new.not_before,
+            submitted_at: self.turn.now,
+            paused_at: None,
+            cancelled: false,
+            failing: false,
+            ended: None,
+        }));
+        let run = self.runs.len();
+        let tasks = new.plan.graph().tasks().map(|index| Row {
+            key: key.task(index),
+            index,
+            plan: new.plan.clone(),
+            life: Life::blocked(),
+            turn: self.turn.id,
+            ended_at: None,
+            head: head.take(),
+        });
+        let first = self.tasks.len();
+        for row in tasks {
+            self.task_at.insert(row.key, self.tasks.len());
+            self.tasks.push(Task { row, run, dirty: true, stood_still: Duration::ZERO });
+        }
+        let (plan, whole) = (new.plan.clone(), Some((first..self.tasks.len()).collect()));
+        self.run_at.insert(key, run);
+        self.runs.push(Run { key, plan, first, whole, unsettled: true, new: Some(new) });
+        self.keep(key.task(TaskIndex::from_u32(0)), Payload::Input, new.input.as_ref())?;
+        Ok(key)
+    }
+
+    /// Everything that follows for the tasks of a run from the way they stand, and its end.
+    fn settle(&mut self, run: usize) -> Result<(), R::Error> {
+        if !self.runs[run].unsettled {
+            return Ok(());
+        }
+        let whole = self.whole(run)?;
+        let (plan, head) = (self.runs[run].plan.clone(), self.head(run));
+        let (not_before, cancelled) = (head.not_before.unwrap_or(self.turn.now), head.cancelled);
+        let standing =
+            |tasks: &[Task], index: TaskIndex| standing(&tasks[whole[index.as_usize()]].row.life);
+        let follows = plan.graph().settle(plan.on_failure(), |task| standing(&self.tasks, task));
+        for (task, consequence) in follows {
+            let event = match consequence {
+                Consequence::Unblock => Event::Unblock { not_before },
+                Consequence::Skip { .. } => Event::Skip,
+                Consequence::Cancel => Event::Cancel { by: CancelledBy::FailFast },
+                Consequence::Stop => Event::Stop { by: CancelledBy::FailFast },
+            };
+            let applied = self.step(whole[task.as_usize()], &event)?;
+            assert!(applied, "what the graph concludes from a task's standing fits its state");
+        }
+        let outcome = plan.graph().outcome_of_run(|task| standing(&self.tasks, task), cancelled);
+        if let Some(outcome) = outcome {
+            let (key, now) = (self.runs[run].key, self.turn.now);
+            let head = self.head_mut(run);
+            head.ended = Some((outcome, now));
+            let ended = Ended { key, id: head.id, outcome };
+            self.answer.ended.push(ended);
+        }
+        // What was concluded needs no second look.
+        self.runs[run].unsettled = false;
+        Ok(())
+    }
+
+    fn claim(&mut self, worker: WorkerId) -> Result<(), R::Error> {
+        if self.turn.again && self.claimed_before(worker)? {
+            return Ok(());
+        }
+        let mut candidates = self.candidates(worker)?;
+        candidates.sort_unstable();
+        let (mut units, mut ahead) = (self.turn.claim.units, self.turn.claim.ahead);
+        for (order, task) in candidates {
+            let at = self.task(task)?.expect("a candidate exists");
+            let row = &self.tasks[at].row;
+            let weight = row.planned().weight;
+            // One that may have killed its process begins when its worker has seen to it that no
+            // other such is active.
+            let suspect = row.life.is_suspect();
+            let begins = weight <= units && !suspect;
+            if !begins && ahead == 0 {
+                self.answer.more = true;
+                continue;
+            }
+            let claimed = self.step(at, &Event::Claim { worker })?;
+            assert!(claimed, "what is found ready can be claimed");
+            if begins {
+                units -= weight;
+                let fence = self.tasks[at].row.life.fence;
+                let begun = self.step(at, &Event::Begin { fence })?;
+                assert!(begun, "what was claimed can begin");
+            } else if !suspect {
+                ahead -= 1;
+            }
+            let claimed = self.claimed(at, order)?;
+            self.answer.claimed.push(claimed);
+        }
+        Ok(())
+    }
+
+    /// What the first try of this turn has claimed.
+    fn claimed_before(&mut self, worker: WorkerId) -> Result<bool, R::Error> {
+        for (task, _, turn) in self.rows.owned(worker, u32::MAX)? {
+            if turn != self.turn.id {
+                continue;
+            }
+            let at = self.task(task)?.expect("what a worker owns exists");
+            let Task { row, run, .. } = &self.tasks[at];
+            let State::Running { ready_since, .. } = row.life.state else { continue };
+            let order = row.order(self.head(*run), ready_since);
+            let claimed = self.claimed(at, order)?;
+            self.answer.claimed.push(claimed);
+        }
+        Ok(!self.answer.claimed.is_empty())
+    }
+
+    /// What could be claimed: what became ready in this turn, and what was ready before and still
+    /// is.
+    fn candidates(&mut self, worker: WorkerId) -> Result<Vec<(Timestamp, TaskKey)>, R::Error> {
+        let Turn { claim, now, .. } = self.turn;
+        let mut found = Vec::new();
+        let mut changed = 0;
+        for Task { row, run, .. } in self.tasks.iter().filter(|task| task.dirty) {
+            changed += 1;
+            let State::Ready { since, due } = row.life.state else { continue };
+            let first = &self.tasks[self.runs[*run].first].row;
+            let head = first.head.as_ref().expect("the first task of a run carries its head");
+            let open = due <= *now && head.paused_at.is_none();
+            if open
+                && self.rows.serves(worker, claim.heaviest, &head.queue, &row.plan, row.index)?
+            {
+                found.push((row.order(head, since.max(due)), row.key));
+            }
+        }
+        // One more than is wanted says whether there is more. Those that changed in this turn may
+        // be among what the store finds, as they were; they are left out.
+        let wanted = claim.units.saturating_add(claim.ahead).saturating_add(1);
+        let stored = self.rows.ready(worker, claim.heaviest, wanted.saturating_add(changed))?;
+        let is_dirty =
+            |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);
+        found.extend(stored.into_iter().filter(|(_, task)| !is_dirty(task)));
+        Ok(found)
+    }
+
+    /// A claimed task with all that its body is given.
+    fn claimed(&mut self, at: usize, order: Timestamp) -> Result<Claimed, R::Error> {
+        let Task { row, run, .. } = &self.tasks[at];
+        let (run, key, index, plan) = (*run, row.run(), row.index, row.plan.clone());
+        let (task, life) = (row.key, row.life.clone());
+        let input = self.input(run)?;
+        let graph = plan.graph();
+        let mut outputs = Vec::new();
+        for &parent in graph.parents(index) {
+            let output = self.rows.payload(key.task(parent), Payload::Output)?;
+            outputs.extend(output.map(|output| (parent, output)));
+        }
+        let mut inserts = Vec::new();
+        if !graph.parents(index).is_empty() {
+            for ancestor in graph.ancestors(index) {
+                let inserted = self.rows.payload(key.task(ancestor), Payload::Inserts)?;
+                inserts.extend(inserted.map(|inserted| (ancestor, inserted)));
+            }
+        }
+        let run = self.head(run).id;
+        Ok(Claimed { key: task, index, plan, run, life, order, input, outputs, inserts })
+    }
+
+    /// Applies an event that no worker reports; false if it makes nothing of the task.
+    fn step(&mut self, at: usize, event: &Event) -> Result<bool, R::Error> {
+        let row = &self.tasks[at].row;
+        match row.life.next(&row.planned().rules, event, self.turn.now) {
+            Ok(transition) => {
+                self.becomes(at, event, transition.into_life(), None)?;
+                Ok(true)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// A task changes, with all that this alone brings about.
+    fn becomes(
+        &mut self,
+        at: usize,
+        event: &Event,
+        life: Life,
+        error: Option<&str>,
+    ) -> Result<(), R::Error> {
+        let now = self.turn.now;
+        let run = self.tasks[at].run;
+        self.make_record(at, event, &life, error)?;
+        let task = &mut self.tasks[at];
+        let was = std::mem::replace(&mut task.row.life, life);
+        let life = &task.row.life;
+        let kind = life.state.kind();
+        (task.dirty, task.row.turn) = (true, self.turn.id);
+        if kind.is_terminal() {
+            task.row.ended_at = Some(now);
+        }
+        let behind_its_back =
+            matches!(event, Event::Cancel { .. } | Event::Clock { .. } | Event::Stop { .. });
+        if let (true, State::Running { worker, .. }) = (behind_its_back, was.state) {
+            let told = Told { task: task.row.key, fence: life.fence, worker, kind };
+            self.answer.told.push(told);
+        }
+        if let Kind::Failed | Kind::TimedOut = kind {
+            self.head_mut(run).failing = true;
+        }
+        // In a run with a failure, what begins to wait or is to be tried again may have to end.
+        let may_have_to_end = matches!(kind, Kind::Ready | Kind::Deferred | Kind::Parked);
+        self.runs[run].unsettled |= kind.is_terminal() || may_have_to_end && self.head(run).failing;
+        Ok(())
+    }
+
+    /// The record of an end: of the task, or of an entry.
+    fn make_record(
+        &mut self,
+        at: usize,
+        event: &Event,
+        to: &Life,
+        error: Option<&str>,
+    ) -> Result<(), R::Error> {
+        let Task { row, run, .. } = &self.tasks[at];
+        let Some((what, reason)) = happened(&row.life, event, to) else { return Ok(()) };
+        let (worker, begun_at) = match &row.life.state {
+            State::Running { worker, activity, .. } => (Some(*worker), activity.begun_at()),
+            _ => (None, None),
+        };
+        let mut record = Record {
+            seq: 0,
+            at: self.turn.now,
+            run: row.run(),
+            run_id: self.head(*run).id,
+            task: row.index,
+            what,
+            reason,
+            attempt: row.life.attempt,
+            entry: row.life.entries,
+            worker,
+            begun_at,
+            active: to.active,
+            error: error.map(str::to_owned),
+        };
+        record.seq = self.rows.record(&record)?;
+        self.answer.records.push(record);
+        Ok(())
+    }
+
+    /// Writes what has changed.
+    fn write(&mut self) -> Result<(), R::Error> {
+        let Taking { rows, tasks, runs, turn, .. } = self;
+        for task in tasks.iter().filter(|task| task.dirty) {
+            let Task { row, run, stood_still, .. } = task;
+            let run = &runs[*run];
+            let head = tasks[run.first].row.head.as_ref();
+            let head = head.expect("the first task of a run carries its head");
+            let write = Write { row, head, place: row.place(head, turn.now, *stood_still) };
+            match run.new {
+                Some(_) => rows.insert(write)?,
+                None => rows.update(write)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the task is among those looked at.
+    fn task(&mut self, key: TaskKey) -> Result<Option<usize>, R::Error> {
+        if let Some(&at) = self.task_at.get(&key) {
+            return Ok(Some(at));
+        }
+        let Some(row) = self.rows.task(key)? else { return Ok(None) };
+        let run = match self.run_at.get(&row.run()) {
+            Some(&run) => run,
+            None if row.head.is_some() => self.add_run(row.run(), &row.plan),
+            None => return self.run(row.run()).map(|run| Some(self.add_task(row, run))),
+        };
+        Ok(Some(self.add_task(row, run)))
+    }
+
+    /// Where the run is among those looked at. It exists.
+    fn run(&mut self, key: RunKey) -> Result<usize, R::Error> {
+        if let Some(&run) = self.run_at.get(&key) {
+            return Ok(run);
+        }
+        let first = self.task(key.task(TaskIndex::from_u32(0)))?;
+        Ok(self.tasks[first.expect("a run has a first task")].run)
+    }
+
+    fn find(&mut self, id: RunId) -> Result<Option<usize>, R::Error> {
+        match self.rows.find(id)? {
+            Some(key) => self.run(key).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Looks at all tasks of a run; where they are, by index.
+    fn whole(&mut self, run: usize) -> Result<Vec<usize>, R::Error> {
+        if self.runs[run].whole.is_none() {
+            let mut whole = vec![self.runs[run].first];
+            if self.runs[run].plan.task_count() > 1 {
+                let rows = self.rows.tasks(self.runs[run].key)?;
+                assert_eq!(rows.len(), self.runs[run].plan.task_count(), "a run has all its tasks");
+                // What was looked at before may have changed since.
+                let place = |row: Row| match self.task_at.get(&row.key) {
+                    Some(&at) => at,
+                    None => self.add_task(row, run),
+                };
+                whole = rows.into_iter().map(place).collect();
+            }
+            self.runs[run].whole = Some(whole);
+        }
+        Ok(self.runs[run].whole.clone().expect("it was just looked at"))
+    }
+
+    fn add_run(&mut self, key: RunKey, plan: &Arc<Plan>) -> usize {
+        let (run, first) = (self.runs.len(), self.tasks.len());
+        self.run_at.insert(key, run);
+        let plan = plan.clone();
+        self.runs.push(Run { key, plan, first, whole: None, unsettled: false, new: None });
+        run
+    }
+
+    fn add_task(&mut self, row: Row, run: usize) -> usize {
+        let at = self.tasks.len();
+        self.task_at.insert(row.key, at);
+        self.tasks.push(Task { row, run, dirty: false, stood_still: Duration::ZERO });
+        at
+    }
+
+    fn head(&self, run: usize) -> &Head {
+        let first = &self.tasks[self.runs[run].first].row;
+        first.head.as_ref().expect("the first task of a run carries its head")
+    }
+
+    fn head_mut(&mut self, run: usize) -> &mut Head {
+        let first = &mut self.tasks[self.runs[run].first];
+        first.dirty = true;
+        first.row.head.as_mut().expect("the first task of a run carries its head")
+    }
+
+    fn input(&mut self, run: usize) -> Result<Option<Bytes>, R::Error> {
+        match self.runs[run].new {
+            Some(new) => Ok(new.input.clone()),
+            None => {
+                let first = self.runs[run].key.task(TaskIndex::from_u32(0));
+                self.rows.payload(first, Payload::Input)
+            }
+        }
+    }
+
+    fn keep(
+        &mut self,
+        task: TaskKey,
+        kind: Payload,
+        bytes: Option<&Bytes>,
+    ) -> Result<(), R::Error> {
+        bytes.map_or(Ok(()), |bytes| self.rows.keep(task, kind, bytes))
+    }
+}
+
+/// Where a task stands for the others of its run.
+fn standing(life: &Life) -> Standing {
+    match life.state.kind() {
+        Kind::Blocked => Standing::Blocked,
+        Kind::Ready | Kind::Claimed => Standing::Ready,
+        Kind::Active if life.stopping.is_some() => Standing::Stopping,
+        Kind::Active => Standing::Active,
+        Kind::Deferred | Kind::Parked => Standing::Waiting,
+        Kind::Succeeded => Standing::Ended(Outcome::Succeeded),
+        Kind::Failed | Kind::TimedOut => Standing::Ended(Outcome::Failed),
+        Kind::Cancelled => Standing::Ended(Outcome::Cancelled),
+        Kind::Skipped => Standing::Ended(Outcome::Skipped),
+    }
+}
+
+/// What is to be recorded of a change, if anything: the end of the task or of an entry.
+fn happened(from: &Life, event: &Event, to: &Life) -> Option<(Happened, Option<Reason>)> {
+    let entered = match &from.state {
+        State::Running { activity, .. } => activity.begun_at().is_some(),
+        _ => false,
+    };
+    Some(match (&to.state, event) {
+        (State::Succeeded, _) => (Happened::Succeeded, None),
+        (State::Skipped, _) => (Happened::Skipped, Some(Reason::Upstream)),
+        (&State::Failed(reason), _) => (Happened::Failed, Some(reason)),
+        (&State::TimedOut(reason), _) => (Happened::TimedOut, Some(reason)),
+        (&State::Cancelled(reason), _) => (Happened::Cancelled, Some(reason)),
+        (State::Ready { .. }, Event::Fail { failure, .. }) => {
+            (Happened::Retried, Some(failure.reason()))
+        }
+        (State::Ready { .. }, Event::Snooze { .. }) => (Happened::Snoozed, None),
+        (State::Ready { .. }, Event::HandBack { .. }) if entered => (Happened::HandedBack, None),
+        (State::Ready { .. }, Event::Recover) if entered => (Happened::Recovered, None),
+        (State::Parked { .. }, _) => (Happened::Parked, None),
+        _ => return None,
+    })
+}
