@@ -1,8 +1,9 @@
 //! Measures tidegate against references taken in the same run.
 //!
 //! `cargo run --release -p tidegate-bench` prints a table, then one JSON line per figure. Names
-//! given as arguments (`p1 p5 p9`) pick figures.
+//! given as arguments (`p1 p5 p9`) pick figures; `bare` alone prints the bare SQLite loops.
 
+mod bare;
 mod deferred;
 mod figure;
 mod slots;
@@ -17,6 +18,9 @@ fn main() {
     if let Some(case) = wanted.first().and_then(|name| name.strip_prefix("p5.")) {
         let case = case.parse().expect("a parent gives a number");
         return figure::hand_over(&deferred::case(case));
+    }
+    if wanted == ["bare"] {
+        return bare::show();
     }
     let all: [(&str, Measure); 3] =
         [("p1", slots::measure), ("p5", deferred::measure), ("p9", stream::measure)];

@@ -18,6 +18,7 @@
 
 use crate::Timestamp;
 use crate::lifecycle::{Event, Failure, Fence, WorkerId};
+use crate::plan::Plan;
 use crate::store::{
     Applied, Bytes, Change, Claim, Claimed, Ended, Granted, NewRun, Record, Refusal, Request,
     StoreError, Submitted, TaskKey, Turn, TurnId, Turned,
@@ -138,8 +139,8 @@ pub enum Todo {
     Granted(Ticket, Result<Granted, StoreError>),
     /// This run has ended.
     RunEnded(Ended),
-    /// This was recorded.
-    Recorded(Record),
+    /// This was recorded, of a run with this plan.
+    Recorded(Record, Arc<Plan>),
     /// Give [`Input::Retry`] after this time.
     RetryAfter(Duration, StoreError),
 }
@@ -316,6 +317,16 @@ impl Dispatcher {
             None => self.alarm,
             Some(_) => None,
         }
+    }
+
+    /// Units of slots that belong to the turn in flight.
+    pub fn units_in_flight(&self) -> u32 {
+        self.in_flight.as_ref().map_or(0, |in_flight| in_flight.turn.claim.units)
+    }
+
+    /// Whether the store has more that is ready than was taken.
+    pub fn has_more(&self) -> bool {
+        self.more
     }
 
     /// Whether nothing is owned, unsaid or under way any more.
@@ -536,7 +547,8 @@ impl Dispatcher {
                 self.dead.pop_front();
             }
         }
-        self.todos.extend(turned.records.into_iter().map(Todo::Recorded));
+        let records = turned.records.into_iter().zip(turned.plans);
+        self.todos.extend(records.map(|(record, plan)| Todo::Recorded(record, plan)));
         self.todos.extend(turned.ended.into_iter().map(Todo::RunEnded));
         self.alarm = turned.alarm;
     }
@@ -557,10 +569,12 @@ impl Dispatcher {
             self.tasks.remove(&key);
             return;
         }
-        match change.events.last() {
-            Some(Event::Begin { .. }) => self.todos.push(Todo::Enter(key)),
-            Some(Event::Resume { .. }) => self.todos.push(Todo::Resume(key)),
-            _ => {}
+        for event in &change.events {
+            match event {
+                Event::Begin { .. } => self.todos.push(Todo::Enter(key)),
+                Event::Resume { .. } => self.todos.push(Todo::Resume(key)),
+                _ => {}
+            }
         }
     }
 

@@ -14,6 +14,7 @@
 //! - [`duration`]: durations as people write them (`"5m"`, `"1h30m"`, `"90"`).
 //! - [`RunId`], [`TaskExecutionId`], [`Timestamp`].
 
+pub mod audit;
 mod backoff;
 pub mod chain;
 pub mod dispatcher;
@@ -21,6 +22,7 @@ pub mod duration;
 pub mod graph;
 mod id;
 pub mod lifecycle;
+pub mod memory;
 pub mod plan;
 pub mod rows;
 pub mod slot;

@@ -686,6 +686,14 @@ impl Activity {
             Activity::Active { begun_at } | Activity::Deferred { begun_at, .. } => Some(begun_at),
         }
     }
+
+    /// What it waits for and since when, if it does.
+    pub fn into_wait(self) -> Option<(String, Timestamp)> {
+        match self {
+            Activity::Deferred { wait, since, .. } => Some((wait, since)),
+            Activity::Claimed | Activity::Active { .. } => None,
+        }
+    }
 }
 
 impl Failure {

@@ -328,6 +328,8 @@ pub struct Turned {
     pub ended: Vec<Ended>,
     /// What was recorded.
     pub records: Vec<Record>,
+    /// The plan of the run of each record.
+    pub plans: Vec<Arc<Plan>>,
     /// All that the worker owns, if it asked.
     pub roll: Vec<(TaskKey, Fence)>,
     /// How many tasks of the dead worker were taken over. Fewer than [`RECOVER_MAX`]: that was all,

@@ -505,6 +505,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             error: error.map(str::to_owned),
         };
         record.seq = self.rows.record(&record)?;
+        self.answer.plans.push(self.tasks[at].row.plan.clone());
         self.answer.records.push(record);
         Ok(())
     }
@@ -622,7 +623,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 }
 
 /// Where a task stands for the others of its run.
-fn standing(life: &Life) -> Standing {
+pub(crate) fn standing(life: &Life) -> Standing {
     match life.state.kind() {
         Kind::Blocked => Standing::Blocked,
         Kind::Ready | Kind::Claimed => Standing::Ready,

@@ -139,12 +139,10 @@ fn every_event_in_every_open_state_does_what_the_table_says() {
     for (name, event) in events(FENCE) {
         let cells = open().into_iter().map(|(_, life)| (life.state.kind(), life));
         let cells = cells.map(|(kind, life)| match next(&life, &event, at(200)) {
-            Ok(transition) => {
-                match transition.to().stopping {
-                    Some(_) => "Stopping".into(),
-                    None => format!("{:?}", transition.to().state.kind()),
-                }
-            }
+            Ok(transition) => match transition.to().stopping {
+                Some(_) => "Stopping".into(),
+                None => format!("{:?}", transition.to().state.kind()),
+            },
             Err(Refused::NotNow { kind: where_it_is }) if where_it_is == kind => ".".into(),
             Err(Refused::NotDue) => ".".into(),
             Err(other) => panic!("{name} in {kind:?}: {other}"),

@@ -10,6 +10,10 @@
 //!   and the [gate](crate::gate) stands in line for it and does not poll it until the slot is held. If the
 //!   body waits again instead, that wait leaves the line.
 //!
+//! In an engine, what the attempt does is also written down ([`Record`]): that it waits, after the
+//! slot was given back; that it goes on, before it stands in line again. It does not go on until
+//! that is written.
+//!
 //! No lock is held while a slot is given back or a line is left: both wake others.
 
 use crate::error::Closed;
@@ -20,7 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
-use tidegate_core::TaskExecutionId;
+use tidegate_core::{RunId, TaskExecutionId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +32,26 @@ use tokio_util::sync::CancellationToken;
 pub(crate) trait Observer: Send + Sync {
     /// The task says how far it is.
     fn progress(&self, fraction: f64, message: &str);
+
+    /// Where it is written down that the task waits and goes on, if it is.
+    fn record(&self) -> Option<&dyn Record> {
+        None
+    }
+}
+
+/// Where it is written down what an attempt does.
+pub(crate) trait Record: Send + Sync {
+    /// It waits, without its slot, for something that can be put in words.
+    fn waits(&self, active: Duration, wait: String);
+
+    /// It wants to go on. Each call is answered by one of [`Attempt::may_go_on`].
+    fn resumes(&self);
+
+    /// The run it belongs to.
+    fn run_id(&self) -> RunId;
+
+    /// Which attempt it is.
+    fn number(&self) -> u32;
 }
 
 /// One entry of a task.
@@ -51,6 +75,10 @@ struct Slot {
     resuming: u32,
     /// Who wants to know when the slot is held.
     wakers: Wakers,
+    /// Whether it is to be written that the task goes on before it stands in line, and how often
+    /// that was asked for and not answered.
+    away: bool,
+    asked: u32,
     /// Time with the slot, up to when it was last taken.
     active: Duration,
     held_since: Instant,
@@ -81,6 +109,8 @@ impl Attempt {
                 waiting: 0,
                 resuming: 0,
                 wakers: Wakers::default(),
+                away: false,
+                asked: 0,
                 active: Duration::ZERO,
                 held_since: Instant::now(),
             }),
@@ -111,8 +141,12 @@ impl Attempt {
         slot.waiting + slot.resuming > 0
     }
 
-    /// A wait begins to wait: the slot is released.
-    pub(crate) fn begin_wait(&self) {
+    pub(crate) fn record(&self) -> Option<&dyn Record> {
+        self.observer.as_deref().and_then(Observer::record)
+    }
+
+    /// A wait for something in `words` begins to wait: the slot is released.
+    pub(crate) fn begin_wait(&self, words: impl FnOnce() -> String) {
         let mut slot = lock(&self.slot);
         slot.waiting += 1;
         if slot.is_held() {
@@ -121,8 +155,25 @@ impl Attempt {
         }
         let held = slot.token.as_mut().and_then(SlotToken::split_off);
         let left = slot.leave_line();
+        // Nothing is new where another wait of this task goes on or wants the slot.
+        let news = slot.resuming == 0 && !slot.away;
+        let record = self.record().filter(|_| news);
+        slot.away |= record.is_some();
+        let active = slot.active;
         drop(slot);
         drop((held, left));
+        if let Some(record) = record {
+            record.waits(active, words());
+        }
+    }
+
+    /// That the task goes on is written, as often as it asked.
+    pub(crate) fn may_go_on(&self) {
+        let mut slot = lock(&self.slot);
+        slot.asked -= 1;
+        let wakers = (slot.asked == 0).then(|| slot.wakers.take());
+        drop(slot);
+        wakers.into_iter().for_each(Wakers::wake);
     }
 
     /// A wait has ended (`waited`: after it had released the slot) and wants the slot from here on.
@@ -166,6 +217,19 @@ impl Attempt {
         let mut slot = lock(&self.slot);
         if slot.is_held() {
             return Poll::Ready(Ok(()));
+        }
+        if std::mem::take(&mut slot.away)
+            && let Some(record) = self.record()
+        {
+            slot.asked += 1;
+            slot.wakers.register(cx.waker());
+            drop(slot);
+            record.resumes();
+            return Poll::Pending;
+        }
+        if slot.asked > 0 {
+            slot.wakers.register(cx.waker());
+            return Poll::Pending;
         }
         let Slot { token, line, wakers, held_since, .. } = &mut *slot;
         let Some(token) = token else { return Poll::Ready(Err(Closed)) };

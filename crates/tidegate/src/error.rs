@@ -4,9 +4,13 @@
 //! would be right.
 
 pub use crate::batch::BatchError;
+pub use crate::engine::{ConfigError, Missed, StartError, SubmitError, WaitRunError};
 pub use crate::wait::InvalidWait;
+pub use crate::workflow::WorkflowError;
 pub use tidegate_core::InvalidId;
 pub use tidegate_core::duration::InvalidDuration;
+pub use tidegate_core::graph::GraphError;
+pub use tidegate_core::store::StoreError;
 
 use std::any::Any;
 use std::fmt;

@@ -6,7 +6,7 @@ use crate::tide::Timer;
 use crate::wait::{All, Any, Sleep, Until, Wait, While, Yield};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tidegate_core::{TaskExecutionId, Timestamp};
+use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 
 /// A task's hold on its slot and its way to wait without it.
 ///
@@ -41,7 +41,7 @@ impl TaskHandle {
         TaskHandle { attempt }
     }
 
-    pub(crate) fn attempt(&self) -> &Arc<Attempt> {
+    pub(crate) fn inner(&self) -> &Arc<Attempt> {
         &self.attempt
     }
 
@@ -206,6 +206,16 @@ impl TaskHandle {
     /// key towards the outside.
     pub fn task_execution_id(&self) -> TaskExecutionId {
         self.attempt.id
+    }
+
+    /// The run the task belongs to; `None` outside an engine.
+    pub fn run_id(&self) -> Option<RunId> {
+        self.attempt.record().map(|record| record.run_id())
+    }
+
+    /// Which attempt this is, from 1; always 1 outside an engine.
+    pub fn attempt(&self) -> u32 {
+        self.attempt.record().map_or(1, |record| record.number())
     }
 
     /// Whether the task holds its slot at this moment.

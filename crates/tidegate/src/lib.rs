@@ -45,22 +45,32 @@
 mod attempt;
 pub mod batch;
 pub mod condition;
+mod context;
+pub mod engine;
 pub mod error;
 mod gate;
 mod handle;
 pub mod slot;
 mod sync;
+mod task;
 mod task_error;
 mod tide;
 mod wait;
+mod workflow;
 
 pub use batch::{Batch, ExecutionResults, OnFailure, TaskResult, TaskStatus, timeout_with};
 pub use condition::Condition;
+pub use context::Context;
+pub use engine::{Config, Engine, EngineBuilder, Event, Metrics, Run, RunStatus, ShutdownReport};
 pub use handle::TaskHandle;
+pub use serde_json::Value;
 pub use slot::{SlotPool, SlotToken};
+pub use task::{Task, TaskFn};
 pub use task_error::TaskError;
-pub use tidegate_core::{RunId, TaskExecutionId, Timestamp};
+pub use tidegate_core::graph::{RunOutcome, When};
+pub use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp};
 pub use wait::{Wait, WaitError};
+pub use workflow::{Workflow, WorkflowBuilder};
 
 /// The README's example is compiled and run as it stands there.
 #[cfg(doctest)]

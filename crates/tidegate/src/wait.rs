@@ -93,6 +93,9 @@ pub(crate) trait Source<T>: Send {
     fn is_polled(&self) -> bool {
         false
     }
+
+    /// What is waited for, for people.
+    fn words(&self) -> String;
 }
 
 /// What a source is given on every poll.
@@ -265,6 +268,15 @@ impl<'h, T> Wait<'h, T> {
         step
     }
 
+    /// What it waits for, for people: its name, or what its source says.
+    fn words(&self) -> String {
+        match (&self.options.name, &self.source) {
+            (Some(name), _) => name.to_string(),
+            (None, Some(source)) => source.words(),
+            (None, None) => String::new(),
+        }
+    }
+
     /// Whether a first check has had its time.
     fn first_check_is_slow(&mut self, cx: &mut Context<'_>) -> bool {
         let tide = self.attempt.tide();
@@ -316,7 +328,7 @@ impl<T> Future for Wait<'_, T> {
                 Step::Ready(result) => this.end(result),
                 Step::Checking if first && !this.first_check_is_slow(cx) => return Poll::Pending,
                 _ if first => {
-                    this.attempt.begin_wait();
+                    this.attempt.begin_wait(|| this.words());
                     this.grace = None;
                     this.phase = Phase::Waiting;
                     return Poll::Pending;
@@ -368,7 +380,7 @@ pub trait Until<'h, M>: Sized {
 
 impl<'h> Until<'h, Condition> for Condition {
     fn wait(self, handle: &'h TaskHandle, every: Duration) -> Wait<'h, ()> {
-        Wait::new(handle.attempt(), Owned::new(self, every))
+        Wait::new(handle.inner(), Owned::new(self, every))
     }
 }
 
@@ -379,6 +391,6 @@ where
     V: Verdict + 'h,
 {
     fn wait(self, handle: &'h TaskHandle, every: Duration) -> Wait<'h, ()> {
-        Wait::new(handle.attempt(), Borrowed::new(Polled::new(self), every))
+        Wait::new(handle.inner(), Borrowed::new(Polled::new(self), every))
     }
 }

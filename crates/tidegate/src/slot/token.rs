@@ -60,6 +60,14 @@ impl SlotToken {
         held.then(|| SlotToken::granted(self.pool.clone(), self.weight, self.priority))
     }
 
+    /// Moves some of the slots it holds to a token of their own.
+    pub(crate) fn carve(&mut self, weight: u32, priority: i32) -> SlotToken {
+        assert!(self.held && weight <= self.weight, "no more is carved than is held");
+        self.weight -= weight;
+        self.held = self.weight > 0;
+        SlotToken::granted(self.pool.clone(), weight, priority)
+    }
+
     /// Gives the slots back; says whether it held them. A second release frees nothing.
     pub fn release(&mut self) -> bool {
         let held = std::mem::replace(&mut self.held, false);

@@ -36,6 +36,10 @@ where
     fn is_polled(&self) -> bool {
         self.source.is_polled()
     }
+
+    fn words(&self) -> String {
+        self.source.words()
+    }
 }
 
 /// What a wait has found that was over before it became part of another.
@@ -52,6 +56,10 @@ impl<T: Send> Source<T> for Over<T> {
         _: Around<'_>,
     ) -> Step<Result<T, WaitError>> {
         Step::Ready(self.result.take().expect(super::POLLED_TOO_LATE))
+    }
+
+    fn words(&self) -> String {
+        String::new()
     }
 }
 
@@ -78,6 +86,10 @@ impl<T: Send> Source<T> for Any<'_, T> {
             }
         }
         pending
+    }
+
+    fn words(&self) -> String {
+        in_a_row(&self.waits, " or ")
     }
 }
 
@@ -127,5 +139,27 @@ impl<T: Send> Source<Vec<T>> for All<'_, T> {
                 Step::Ready(Ok(values.collect()))
             }
         }
+    }
+
+    fn words(&self) -> String {
+        let open = self.waits.iter().filter_map(|part| match part {
+            Part::Open(wait) => Some(wait),
+            Part::Over(_) => None,
+        });
+        in_a_row(open, " and ")
+    }
+}
+
+/// How many parts of a wait are named; the others are counted.
+const NAMED_MAX: usize = 4;
+
+fn in_a_row<'w, 'h: 'w, T: 'w>(
+    waits: impl IntoIterator<Item = &'w Wait<'h, T>>,
+    between: &str,
+) -> String {
+    let words: Vec<String> = waits.into_iter().map(Wait::words).collect();
+    match words.len().checked_sub(NAMED_MAX) {
+        None | Some(0) => words.join(between),
+        Some(more) => format!("{}{between}{more} more", words[..NAMED_MAX].join(between)),
     }
 }

@@ -7,6 +7,7 @@ use crate::task_error::TaskError;
 use crate::tide::{Check, First, Pace, Subscribed, Subscription, Timer};
 use pin_project_lite::pin_project;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tidegate_core::slot::Lane;
@@ -104,6 +105,10 @@ impl<K: Check> Source<()> for Borrowed<K> {
     fn is_polled(&self) -> bool {
         true
     }
+
+    fn words(&self) -> String {
+        A_CONDITION.to_owned()
+    }
 }
 
 /// Leave to check now: at most so many checks are under way at once on a pool.
@@ -128,8 +133,12 @@ fn poll_permit(
     Poll::Ready(())
 }
 
+const A_CONDITION: &str = "a condition";
+
 /// A condition that owns its data: looked at by the shared poller.
 pub(crate) struct Owned {
+    /// What it is called, if it is one of the built-in ones.
+    name: Option<Arc<str>>,
     condition: Option<Condition>,
     every: Duration,
     subscription: Option<Subscription>,
@@ -137,7 +146,8 @@ pub(crate) struct Owned {
 
 impl Owned {
     pub(crate) fn new(condition: Condition, every: Duration) -> Self {
-        Owned { condition: Some(condition), every, subscription: None }
+        let name = condition.merge.clone();
+        Owned { name, condition: Some(condition), every, subscription: None }
     }
 
     /// The first look at a condition of one's own is begun here: most answer at once.
@@ -189,6 +199,10 @@ impl Source<()> for Owned {
     fn is_polled(&self) -> bool {
         true
     }
+
+    fn words(&self) -> String {
+        self.name.as_deref().unwrap_or(A_CONDITION).to_owned()
+    }
 }
 
 /// Time.
@@ -214,6 +228,10 @@ impl Source<()> for Sleep {
             }
         }
     }
+
+    fn words(&self) -> String {
+        "time".to_owned()
+    }
 }
 
 pin_project! {
@@ -235,6 +253,10 @@ impl<F: Future + Send> Source<F::Output> for While<F> {
             Poll::Pending => Step::Waiting,
         }
     }
+
+    fn words(&self) -> String {
+        "a future".to_owned()
+    }
 }
 
 /// A turn in the queue for slots.
@@ -254,5 +276,9 @@ impl Source<()> for Yield {
         self.yielded = true;
         cx.waker().wake_by_ref();
         Step::Waiting
+    }
+
+    fn words(&self) -> String {
+        "its turn".to_owned()
     }
 }

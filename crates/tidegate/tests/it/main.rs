@@ -5,6 +5,7 @@
 mod batch;
 mod cancel_safety;
 mod condition;
+mod engine;
 mod pool;
 mod support;
 mod tidy;

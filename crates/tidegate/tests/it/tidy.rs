@@ -58,7 +58,8 @@ fn no_test_puts_its_thread_to_sleep() {
     // Split, so that this file does not find itself.
     let forbidden = ["thread", "::sleep("].concat();
     for (path, text) in all_sources() {
-        assert!(!text.contains(&forbidden), "{} sleeps", path.display());
+        let test = path.components().any(|part| part.as_os_str() == "tests");
+        assert!(!test || !text.contains(&forbidden), "{} sleeps", path.display());
     }
 }
 

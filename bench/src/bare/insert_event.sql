@@ -1,0 +1,1 @@
+INSERT INTO event (run, task, kind, at) VALUES (?1, ?2, 2, ?3)

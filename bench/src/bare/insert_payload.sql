@@ -1,0 +1,1 @@
+INSERT INTO payload (task, input) VALUES (?1, ?2)

@@ -1,0 +1,235 @@
+//! What a task is given besides its handle, and what it leaves behind.
+
+use crate::task_error::TaskError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use tidegate_core::graph::TaskIndex;
+use tidegate_core::plan::Plan;
+use tidegate_core::store::{Bytes, Claimed};
+
+/// How large what a task returns, or puts into the context, may be.
+pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
+
+/// The application's own values, by type.
+pub(crate) type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
+
+/// What a task works on: the run's input, what the tasks before it have left, and the application's
+/// state. `Context` alone has the input as JSON; `Context<Order>` has it as an `Order`.
+pub struct Context<I = Value> {
+    input: I,
+    around: Around,
+    inserts: Map<String, Value>,
+}
+
+/// The part of a context that does not depend on the type of the input.
+pub(crate) struct Around {
+    plan: Arc<Plan>,
+    task: TaskIndex,
+    input: Option<Bytes>,
+    outputs: Vec<(TaskIndex, Bytes)>,
+    inserts: Vec<(TaskIndex, Bytes)>,
+    states: Arc<States>,
+}
+
+impl Around {
+    pub(crate) fn new(claimed: Claimed, states: Arc<States>) -> Self {
+        let Claimed { plan, index: task, input, outputs, inserts, .. } = claimed;
+        Around { plan, task, input, outputs, inserts, states }
+    }
+
+    fn name(&self, task: TaskIndex) -> &str {
+        self.plan.graph().name(task)
+    }
+
+    /// The task of this name that this one comes after, directly or not.
+    fn ancestor(&self, name: &str) -> Result<TaskIndex, TaskError> {
+        let graph = self.plan.graph();
+        let found = graph.find(name).filter(|task| graph.ancestors(self.task).contains(task));
+        found.ok_or_else(|| {
+            let own = self.name(self.task);
+            TaskError::permanent(format!("task \"{own}\" does not come after a task \"{name}\""))
+        })
+    }
+}
+
+impl<I: DeserializeOwned> Context<I> {
+    /// # Errors
+    /// The run's input is no `I`; another attempt would not mend that.
+    pub(crate) fn new(around: Around) -> Result<Self, TaskError> {
+        let input = around.input.as_deref().unwrap_or(b"null");
+        let input = serde_json::from_slice(input).map_err(|error| {
+            let wanted = type_name::<I>();
+            TaskError::permanent(format!("the run's input cannot be read as {wanted}: {error}"))
+        })?;
+        Ok(Context { input, around, inserts: Map::new() })
+    }
+}
+
+impl<I> Context<I> {
+    /// What the run was submitted with.
+    pub fn input(&self) -> &I {
+        &self.input
+    }
+
+    /// What a task that this one depends on has returned.
+    ///
+    /// # Errors
+    /// This task does not come directly after a task of that name, it has not succeeded, or what it
+    /// returned is no `T`.
+    pub fn output<T: DeserializeOwned>(&self, task: &str) -> Result<T, TaskError> {
+        let graph = self.around.plan.graph();
+        let parent = graph.find(task).filter(|it| graph.parents(self.around.task).contains(it));
+        let Some(parent) = parent else {
+            let own = self.around.name(self.around.task);
+            let wrong = format!("task \"{own}\" does not depend on a task \"{task}\"");
+            return Err(TaskError::permanent(wrong));
+        };
+        let bytes = self.around.outputs.iter().find(|(of, _)| *of == parent);
+        // A task that returns nothing leaves nothing.
+        let bytes = bytes.map_or(&b"null"[..], |(_, bytes)| bytes);
+        serde_json::from_slice(bytes).map_err(|error| {
+            let wanted = type_name::<T>();
+            let wrong = format!("what \"{task}\" returned cannot be read as {wanted}: {error}");
+            TaskError::permanent(wrong)
+        })
+    }
+
+    /// A value of the application's, given to the engine with
+    /// [`EngineBuilder::state`](crate::EngineBuilder::state).
+    ///
+    /// # Errors
+    /// The engine was given none of this type.
+    pub fn state<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, TaskError> {
+        let state = self.around.states.get(&TypeId::of::<T>()).cloned();
+        let state = state.and_then(|state| state.downcast().ok());
+        state.ok_or_else(|| {
+            let wanted = type_name::<T>();
+            let wrong =
+                format!("the engine has no state of type {wanted}; give it one with state()");
+            TaskError::permanent(wrong)
+        })
+    }
+
+    /// Puts a value into the context, for the tasks that come after this one. It is stored if the
+    /// task succeeds, together with what it returns, and not at all otherwise.
+    ///
+    /// # Errors
+    /// The value cannot be written as JSON.
+    pub fn insert(
+        &mut self,
+        key: impl Into<String>,
+        value: impl Serialize,
+    ) -> Result<(), TaskError> {
+        let value = serde_json::to_value(value).map_err(TaskError::permanent)?;
+        self.inserts.insert(key.into(), value);
+        Ok(())
+    }
+
+    /// What this task has put into the context under this key, else what the tasks above it have,
+    /// else what the input has there; `None` if nobody has.
+    ///
+    /// What a task has put there hides what the tasks above it have.
+    ///
+    /// # Errors
+    /// Two tasks of which neither comes after the other have put different values there
+    /// ([`from`](Self::from) picks one), or the value is no `T`.
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, TaskError> {
+        let found = match self.inserts.get(key) {
+            Some(value) => Some(value.clone()),
+            None => match self.inherited(key)? {
+                Some(value) => Some(value),
+                None => self.in_input(key),
+            },
+        };
+        found.map(|value| read(key, value)).transpose()
+    }
+
+    /// What this task, which the present one comes after, has put into the context.
+    ///
+    /// # Errors
+    /// This task does not come after one of that name, or the value is no `T`.
+    pub fn from<T: DeserializeOwned>(&self, task: &str, key: &str) -> Result<Option<T>, TaskError> {
+        let task = self.around.ancestor(task)?;
+        let found = self.inserted_by(task)?.and_then(|mut map| map.remove(key));
+        found.map(|value| read(key, value)).transpose()
+    }
+
+    fn inserted_by(&self, task: TaskIndex) -> Result<Option<Map<String, Value>>, TaskError> {
+        let bytes = self.around.inserts.iter().find(|(by, _)| *by == task);
+        let map = bytes.map(|(_, bytes)| serde_json::from_slice(bytes));
+        map.transpose().map_err(TaskError::permanent)
+    }
+
+    fn inherited(&self, key: &str) -> Result<Option<Value>, TaskError> {
+        let graph = self.around.plan.graph();
+        let mut found: Vec<(TaskIndex, Value)> = Vec::new();
+        for &(task, _) in &self.around.inserts {
+            let value = self.inserted_by(task)?.and_then(|mut map| map.remove(key));
+            found.extend(value.map(|value| (task, value)));
+        }
+        let hidden: Vec<TaskIndex> =
+            found.iter().flat_map(|(task, _)| graph.ancestors(*task)).collect();
+        found.retain(|(task, _)| !hidden.contains(task));
+        match found.as_slice() {
+            [] => Ok(None),
+            [(first, value), others @ ..] => match others.iter().find(|(_, it)| it != value) {
+                None => Ok(Some(value.clone())),
+                Some((other, _)) => {
+                    let (one, other) = (self.around.name(*first), self.around.name(*other));
+                    Err(TaskError::permanent(format!(
+                        "\"{key}\" was put into the context by \"{one}\" and, differently, by \
+                         \"{other}\"; from() picks one of them"
+                    )))
+                }
+            },
+        }
+    }
+
+    fn in_input(&self, key: &str) -> Option<Value> {
+        let input = self.around.input.as_deref()?;
+        let mut map: Map<String, Value> = serde_json::from_slice(input).ok()?;
+        map.remove(key)
+    }
+
+    /// What is to be stored of it.
+    pub(crate) fn into_inserts(self) -> Result<Option<Bytes>, TaskError> {
+        match self.inserts.is_empty() {
+            true => Ok(None),
+            false => encode("what the task put into the context", &self.inserts),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, TaskError> {
+    serde_json::from_value(value).map_err(|error| {
+        let wanted = type_name::<T>();
+        TaskError::permanent(format!("\"{key}\" cannot be read as {wanted}: {error}"))
+    })
+}
+
+/// A value as it is stored; nothing stands for `null`.
+///
+/// # Errors
+/// It cannot be written as JSON, or is too large; `what` it is stands in the message.
+pub(crate) fn encode(what: &str, value: &impl Serialize) -> Result<Option<Bytes>, TaskError> {
+    let bytes = serde_json::to_vec(value).map_err(TaskError::permanent)?;
+    if bytes.len() > PAYLOAD_MAX {
+        let size = bytes.len();
+        return Err(TaskError::permanent(format!(
+            "{what} is {size} bytes of JSON; at most {PAYLOAD_MAX} are stored"
+        )));
+    }
+    Ok((bytes != b"null").then(|| bytes.into()))
+}
+
+impl<I: fmt::Debug> fmt::Debug for Context<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inserts: Vec<&String> = self.inserts.keys().collect();
+        f.debug_struct("Context").field("inserts", &inserts).finish_non_exhaustive()
+    }
+}

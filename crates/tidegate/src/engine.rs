@@ -1,0 +1,298 @@
+//! The engine: runs workflows on slots, with the truth in a store.
+//!
+//! - [`EngineBuilder`] opens the store, enlists a worker and starts its loop.
+//! - The [loop](worker) owns a [`Dispatcher`](tidegate_core::dispatcher::Dispatcher), which decides,
+//!   and does what it says: hands turns in at the store, starts [entries](entry), answers callers. It
+//!   awaits nothing but its channel, the turn in flight and the next timer.
+//! - An [entry](entry) is one call of a body: a spawned task that stands in line for its slot, polls
+//!   the body through its gate, and reports how it ended, also when it is dropped.
+//! - [`Run`] waits for the end of a run; [`Subscription`] hears what happens.
+
+mod builder;
+mod entry;
+mod event;
+mod metrics;
+mod run;
+mod shutdown;
+mod submit;
+mod worker;
+
+pub use builder::{Config, ConfigError, EngineBuilder, StartError};
+pub use event::{Event, Missed, Subscription, What};
+pub use metrics::Metrics;
+pub use run::{Run, RunError, RunState, RunStatus, TaskState, WaitRunError};
+pub use shutdown::ShutdownReport;
+pub use submit::{Submit, SubmitError};
+
+use crate::slot::SlotPool;
+use crate::workflow::Workflow;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::dispatcher::{Said, Ticket};
+use tidegate_core::lifecycle::Fence;
+use tidegate_core::store::{
+    Finding, Granted, NewRun, Request, RunSummary, RunsPage, Scope, Store, StoreError, Submitted,
+    TaskKey,
+};
+use tidegate_core::{RunId, Timestamp};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+/// Runs workflows on slots, durably. Clones share everything.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tidegate::{Context, Engine, Task, TaskError, Workflow};
+///
+/// async fn double(context: &mut Context<u64>) -> Result<u64, TaskError> {
+///     Ok(context.input() * 2)
+/// }
+///
+/// let engine = Engine::builder("memory:")
+///     .slots(4)
+///     .workflow(Workflow::of(Task::new("double", double))?)
+///     .start()
+///     .await?;
+/// let run = engine.submit("double", 21).await?;
+/// assert_eq!(run.wait().await?.output::<u64>("double")?, 42);
+/// # engine.shutdown(std::time::Duration::from_secs(1)).await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # After a crash
+/// An acknowledged submit survives any crash. A task's body is entered at least once and its end is
+/// recorded exactly once. After a crash or a hand-back, everything outside stored steps may run
+/// again; the task's execution id is the same on every entry and serves as idempotency key towards
+/// the outside.
+///
+/// Dropping the last clone is not shutting down: the worker goes on until its runtime ends, which
+/// counts as a crash.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+/// What the handles, the loop and the entries share.
+pub(crate) struct Shared {
+    store: Arc<dyn Store>,
+    pool: SlotPool,
+    workflows: HashMap<String, Workflow>,
+    queue: Arc<str>,
+    inbox: mpsc::UnboundedSender<Message>,
+    events: broadcast::Sender<Event>,
+    metrics: metrics::Gauges,
+    closing: watch::Sender<shutdown::Stage>,
+    clock: Clock,
+}
+
+/// What time it is.
+pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What the loop is told.
+enum Message {
+    Submit(NewRun, Option<Arc<run::Cell>>, oneshot::Sender<Result<Submitted, SubmitError>>),
+    Request(Request, oneshot::Sender<Result<Granted, StoreError>>),
+    Said(TaskKey, Fence, Said),
+    Watch(RunId, Arc<run::Cell>),
+    Close(Duration),
+}
+
+impl Engine {
+    /// Begins an engine on the store at this address: `"sqlite:jobs.db"` for a file (made if it does
+    /// not exist), `"memory:"` for one that is gone with the process.
+    pub fn builder(store: impl Into<String>) -> EngineBuilder {
+        EngineBuilder::new(store.into())
+    }
+
+    /// Submits a run of a workflow. Nothing happens until it is awaited; then it returns once the
+    /// run survives any crash.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the run was submitted; with a
+    /// [`key`](Submit::key) it can be submitted again.
+    pub fn submit(&self, workflow: impl Into<String>, input: impl Serialize) -> Submit {
+        Submit::new(self.clone(), workflow.into(), submit::encode(&input))
+    }
+
+    /// Submits many runs of a workflow; returns once all of them survive any crash, in order.
+    ///
+    /// # Errors
+    /// The first that goes wrong; others may have been submitted.
+    pub async fn submit_many<T: Serialize>(
+        &self,
+        workflow: &str,
+        inputs: impl IntoIterator<Item = T>,
+    ) -> Result<Vec<Run>, SubmitError> {
+        let mut waiting = Vec::new();
+        for input in inputs {
+            waiting.push(self.submit(workflow, input).begin()?);
+        }
+        let mut runs = Vec::with_capacity(waiting.len());
+        for submitted in waiting {
+            runs.push(submitted.await?);
+        }
+        Ok(runs)
+    }
+
+    /// A run by its id.
+    ///
+    /// # Errors
+    /// There is no such run, or the store cannot be read.
+    pub async fn run(&self, id: RunId) -> Result<Run, RunError> {
+        let view = self.shared.store.run(id).await?;
+        view.ok_or(RunError::Unknown(id))?;
+        Ok(Run::new(self.clone(), id, None, false))
+    }
+
+    /// Runs from new to old.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn runs(&self, page: RunsPage) -> Result<Vec<RunSummary>, StoreError> {
+        self.shared.store.runs(page).await
+    }
+
+    /// Nothing of the queue starts until it is [unpaused](Self::unpause_queue); what has begun goes
+    /// on. This is stored. False if it was paused already.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn pause_queue(&self, queue: impl Into<String>) -> Result<bool, StoreError> {
+        self.ask(Request::Pause(Scope::Queue(queue.into()))).await
+    }
+
+    /// The queue goes on. False if it was not paused.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn unpause_queue(&self, queue: impl Into<String>) -> Result<bool, StoreError> {
+        self.ask(Request::Unpause(Scope::Queue(queue.into()))).await
+    }
+
+    /// Nothing starts on any worker until the store is [unpaused](Self::unpause); what has begun
+    /// goes on. This is stored. False if it was paused already.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn pause(&self) -> Result<bool, StoreError> {
+        self.ask(Request::Pause(Scope::Store)).await
+    }
+
+    /// The store goes on. False if it was not paused.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn unpause(&self) -> Result<bool, StoreError> {
+        self.ask(Request::Unpause(Scope::Store)).await
+    }
+
+    /// Hears what happens from now on. The engine never waits for a subscriber: one that is more
+    /// than 1,000 events behind learns how many it missed, and can read the store.
+    pub fn subscribe(&self) -> Subscription {
+        Subscription::new(self.shared.events.subscribe())
+    }
+
+    /// How things stand. See [`Metrics`] for what each number means.
+    pub fn metrics(&self) -> Metrics {
+        self.shared.metrics.read(&self.shared.pool)
+    }
+
+    /// The slots it runs tasks on.
+    pub fn slots(&self) -> &SlotPool {
+        &self.shared.pool
+    }
+
+    /// Every way in which what is stored contradicts itself. A healthy store has none.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn audit(&self) -> Result<Vec<Finding>, StoreError> {
+        self.shared.store.audit().await
+    }
+
+    /// The store, for what has no method here.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// Stops the worker in good order and says what became of its tasks.
+    ///
+    /// Nothing new begins, submits are refused, and what has not begun or waits is handed back at
+    /// once. What computes has `grace` to end; then it is [told](crate::TaskHandle::cancelled), and
+    /// five seconds later dropped and handed back. Nothing is marked failed because a process
+    /// stopped. A second call is harmless and returns the same report.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing: the worker goes on stopping.
+    pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
+        // The loop may have gone with its runtime; then there is nothing to wait for.
+        let _ = self.shared.inbox.send(Message::Close(grace));
+        shutdown::report(self.shared.closing.subscribe()).await
+    }
+
+    /// Returns when the engine shuts down or has.
+    pub async fn closing(&self) {
+        shutdown::begun(self.shared.closing.subscribe()).await;
+    }
+
+    async fn ask(&self, request: Request) -> Result<bool, StoreError> {
+        self.shared.ask(request).await.map(|granted| granted == Granted::Yes)
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    async fn ask(&self, request: Request) -> Result<Granted, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.inbox.send(Message::Request(request, reply));
+        answer.await.unwrap_or_else(|_| Err(StoreError::Unknown(Arc::new(Gone))))
+    }
+
+    fn publish(&self, event: impl FnOnce() -> Event) {
+        if self.events.receiver_count() > 0 {
+            // Nobody hears it if the last has just left.
+            let _ = self.events.send(event());
+        }
+    }
+}
+
+/// The loop is gone: it was shut down, or its runtime ended.
+#[derive(Debug)]
+struct Gone;
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the engine has stopped")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+/// Numbers for those who wait for an answer.
+#[derive(Debug, Default)]
+struct Tickets(u64);
+
+impl Tickets {
+    fn next(&mut self) -> Ticket {
+        self.0 += 1;
+        Ticket(self.0)
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workflows: Vec<&String> = self.shared.workflows.keys().collect();
+        f.debug_struct("Engine")
+            .field("store", &self.shared.store)
+            .field("slots", &self.shared.pool)
+            .field("workflows", &workflows)
+            .finish_non_exhaustive()
+    }
+}

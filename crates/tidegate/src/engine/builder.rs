@@ -1,0 +1,296 @@
+//! Starting an engine.
+
+use super::worker::Worker;
+use super::{Clock, Engine, Shared, event};
+use crate::context::States;
+use crate::slot::SlotPool;
+use crate::workflow::Workflow;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+use tidegate_core::Timestamp;
+use tidegate_core::memory::MemoryStore;
+use tidegate_core::store::{NewWorker, Store, StoreError};
+use tokio::sync::{broadcast, mpsc, watch};
+
+/// How an engine is to run. Unlike workflows and state it can come from a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// How many tasks may compute at once.
+    pub slots: u32,
+    /// The queues it serves; runs are submitted to the first unless they say otherwise.
+    pub queues: Vec<String>,
+    /// How many tasks may be begun and unfinished at once; beyond it nothing new begins.
+    pub in_memory_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { slots: 4, queues: vec!["default".to_owned()], in_memory_max: 100_000 }
+    }
+}
+
+impl Config {
+    /// # Errors
+    /// A value that is not possible, by name.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let wrong =
+            |setting, value: String, expected| Err(ConfigError { setting, value, expected });
+        if self.slots == 0 {
+            return wrong("slots", "0".to_owned(), "at least 1");
+        }
+        if self.in_memory_max < self.slots {
+            let expected = "at least as many as there are slots";
+            return wrong("in_memory_max", self.in_memory_max.to_string(), expected);
+        }
+        if self.queues.is_empty() {
+            return wrong("queues", "[]".to_owned(), "at least one name");
+        }
+        if self.queues.iter().any(String::is_empty) {
+            return wrong(
+                "queues",
+                format!("{:?}", self.queues),
+                "names of at least one character",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A setting of an engine that is not possible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    setting: &'static str,
+    value: String,
+    expected: &'static str,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cannot be {}; it must be {}", self.setting, self.value, self.expected)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Why an engine did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address of the store is of no kind this build knows.
+    Address {
+        /// What was given.
+        address: String,
+        /// What there is.
+        known: &'static str,
+    },
+    /// The store cannot be opened.
+    Open(Box<dyn std::error::Error + Send + Sync>),
+    /// The store cannot be used.
+    Store(StoreError),
+    /// A setting is not possible.
+    Config(ConfigError),
+    /// Two workflows have this name.
+    DuplicateWorkflow(String),
+    /// A task needs more slots than there are.
+    TooHeavy {
+        /// The workflow.
+        workflow: String,
+        /// The task.
+        task: String,
+        /// What it needs.
+        weight: u32,
+        /// What there is.
+        slots: u32,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Address { address, known } => {
+                write!(f, "\"{address}\" is not the address of a store; there is {known}")
+            }
+            StartError::Open(error) => error.fmt(f),
+            StartError::Store(error) => error.fmt(f),
+            StartError::Config(error) => error.fmt(f),
+            StartError::DuplicateWorkflow(name) => {
+                write!(f, "two workflows are called \"{name}\"; a name belongs to one")
+            }
+            StartError::TooHeavy { workflow, task, weight, slots } => write!(
+                f,
+                "task \"{task}\" of workflow \"{workflow}\" weighs {weight} and there are {slots} \
+                 slots; it would never run"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        StartError::Store(error)
+    }
+}
+
+/// Makes an [`Engine`].
+#[must_use = "an engine is made by start()"]
+pub struct EngineBuilder {
+    store: Place,
+    config: Config,
+    workflows: Vec<Workflow>,
+    states: States,
+    clock: Clock,
+}
+
+enum Place {
+    Address(String),
+    Open(Arc<dyn Store>),
+}
+
+impl EngineBuilder {
+    pub(super) fn new(address: String) -> Self {
+        EngineBuilder {
+            store: Place::Address(address),
+            config: Config::default(),
+            workflows: Vec::new(),
+            states: States::default(),
+            clock: Arc::new(|| Timestamp::from(SystemTime::now())),
+        }
+    }
+
+    /// How many tasks may compute at once; 4 unless said otherwise.
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.config.slots = slots;
+        self
+    }
+
+    /// The queues it serves, instead of `"default"`. Runs are submitted to the first.
+    pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.config.queues = queues.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// All settings at once.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// A workflow that it can run.
+    pub fn workflow(mut self, workflow: Workflow) -> Self {
+        self.workflows.push(workflow);
+        self
+    }
+
+    /// A value of the application's for its tasks, found again by its type
+    /// ([`Context::state`](crate::Context::state)). Any number, one of each type; a later one takes
+    /// the place of an earlier one.
+    pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
+        let state: Arc<dyn Any + Send + Sync> = Arc::new(state);
+        self.states.insert(TypeId::of::<T>(), state);
+        self
+    }
+
+    /// A store that is open already, instead of an address.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Place::Open(store);
+        self
+    }
+
+    /// Where the wall-clock time comes from, for tests.
+    #[doc(hidden)]
+    pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Opens the store and starts a worker on the present runtime. What a dead worker has left is
+    /// taken over at once.
+    ///
+    /// # Errors
+    /// Settings or workflows that make no sense; a store that cannot be opened or used.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn start(self) -> Result<Engine, StartError> {
+        self.config.validate().map_err(StartError::Config)?;
+        let workflows = by_name(self.workflows, self.config.slots)?;
+        let store = open(self.store).await?;
+        let worker = NewWorker {
+            now: (self.clock)(),
+            name: format!("process {}", std::process::id()),
+            queues: self.config.queues.clone(),
+            knows: known(&workflows),
+        };
+        let id = store.enlist(worker).await?;
+        let pool = SlotPool::new(self.config.slots).expect("the settings were checked");
+        let (inbox, messages) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            store,
+            pool,
+            workflows,
+            queue: self.config.queues[0].as_str().into(),
+            inbox,
+            events: broadcast::channel(event::CAPACITY).0,
+            metrics: Default::default(),
+            closing: watch::channel(Default::default()).0,
+            clock: self.clock,
+        });
+        let states = Arc::new(self.states);
+        let worker = Worker::new(shared.clone(), messages, id, states, self.config.in_memory_max);
+        tokio::spawn(worker.run());
+        Ok(Engine { shared })
+    }
+}
+
+fn by_name(workflows: Vec<Workflow>, slots: u32) -> Result<HashMap<String, Workflow>, StartError> {
+    let mut by_name = HashMap::with_capacity(workflows.len());
+    for workflow in workflows {
+        let (graph, name) = (workflow.plan.graph(), workflow.name().to_owned());
+        for task in graph.tasks() {
+            let weight = workflow.plan.task(task).weight;
+            if weight > slots {
+                let task = graph.name(task).to_owned();
+                return Err(StartError::TooHeavy { workflow: name, task, weight, slots });
+            }
+        }
+        if by_name.insert(name.clone(), workflow).is_some() {
+            return Err(StartError::DuplicateWorkflow(name));
+        }
+    }
+    Ok(by_name)
+}
+
+/// The tasks a worker can run, by workflow and name.
+fn known(workflows: &HashMap<String, Workflow>) -> Vec<(String, String)> {
+    let tasks = workflows.values().flat_map(|workflow| {
+        let graph = workflow.plan.graph();
+        graph.tasks().map(|task| (workflow.name().to_owned(), graph.name(task).to_owned()))
+    });
+    tasks.collect()
+}
+
+async fn open(place: Place) -> Result<Arc<dyn Store>, StartError> {
+    let address = match place {
+        Place::Open(store) => return Ok(store),
+        Place::Address(address) => address,
+    };
+    match address.split_once(':') {
+        Some(("memory", "")) => Ok(Arc::new(MemoryStore::default())),
+        _ => Err(StartError::Address { address, known: "\"memory:\"" }),
+    }
+}
+
+impl fmt::Debug for EngineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineBuilder")
+            .field("config", &self.config)
+            .field("workflows", &self.workflows)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,235 @@
+//! One call of a body: a spawned task that reports how it ended, whatever happens to it.
+
+use super::event::{Event, What};
+use super::{Message, Shared};
+use crate::attempt::{Attempt, Observer, Record};
+use crate::context::{Around, States};
+use crate::error::Panic;
+use crate::gate::{Gate, Passed};
+use crate::handle::TaskHandle;
+use crate::slot::SlotToken;
+use crate::task::{Body, Returned};
+use crate::task_error::TaskError;
+use crate::wait::WaitError;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use tidegate_core::dispatcher::{End, Said};
+use tidegate_core::graph::TaskIndex;
+use tidegate_core::lifecycle::{Failure, Fence};
+use tidegate_core::plan::Plan;
+use tidegate_core::store::{Claimed, TaskKey};
+use tidegate_core::{RunId, TaskExecutionId};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What is known of an entry from outside, while it lasts.
+pub(super) struct Entry {
+    shared: Arc<Shared>,
+    pub(super) key: TaskKey,
+    pub(super) fence: Fence,
+    pub(super) run: RunId,
+    plan: Arc<Plan>,
+    index: TaskIndex,
+    number: u32,
+    /// Time computed in this attempt before this entry.
+    before: Duration,
+    pub(super) cancel: CancellationToken,
+    attempt: OnceLock<Weak<Attempt>>,
+    stage: AtomicU8,
+}
+
+/// Under way; over; given up while it blocks its thread.
+const UNDER_WAY: u8 = 0;
+const OVER: u8 = 1;
+const LEAKY: u8 = 2;
+
+impl Entry {
+    pub(super) fn name(&self) -> &str {
+        self.plan.graph().name(self.index)
+    }
+
+    /// How long the attempt has computed.
+    pub(super) fn active(&self) -> Duration {
+        self.before + self.attempt().map_or(Duration::ZERO, |attempt| attempt.active().0)
+    }
+
+    /// That it goes on is written.
+    pub(super) fn may_go_on(&self) {
+        if let Some(attempt) = self.attempt() {
+            attempt.may_go_on();
+        }
+    }
+
+    /// Its end was reported without it. Until it is gone, its slot is not free.
+    pub(super) fn give_up(&self) {
+        let exchanged =
+            self.stage.compare_exchange(UNDER_WAY, LEAKY, Ordering::AcqRel, Ordering::Acquire);
+        if exchanged.is_ok() {
+            self.shared.pool.set_leaky(true);
+        }
+    }
+
+    fn attempt(&self) -> Option<Arc<Attempt>> {
+        self.attempt.get().and_then(Weak::upgrade)
+    }
+
+    fn say(&self, said: Said) {
+        // Without the loop nobody is left to hear it; the task is taken over like a dead worker's.
+        let _ = self.shared.inbox.send(Message::Said(self.key, self.fence, said));
+    }
+
+    fn publish(&self, what: impl FnOnce(String) -> What) {
+        self.shared.publish(|| Event {
+            at: self.shared.now(),
+            run: self.run,
+            what: what(self.name().to_owned()),
+        });
+    }
+}
+
+impl Observer for Entry {
+    fn progress(&self, fraction: f64, message: &str) {
+        self.publish(|task| What::Progress { task, fraction, message: message.to_owned() });
+    }
+
+    fn record(&self) -> Option<&dyn Record> {
+        Some(self)
+    }
+}
+
+impl Record for Entry {
+    fn waits(&self, active: Duration, wait: String) {
+        self.publish(|task| What::Deferred { task, wait: wait.clone() });
+        self.say(Said::Defers { active: self.before + active, wait });
+    }
+
+    fn resumes(&self) {
+        self.publish(|task| What::Resumed { task });
+        self.say(Said::Resumes);
+    }
+
+    fn run_id(&self) -> RunId {
+        self.run
+    }
+
+    fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+/// What an entry starts with.
+pub(super) struct Start {
+    pub(super) claimed: Box<Claimed>,
+    pub(super) body: Arc<dyn Body>,
+    pub(super) states: Arc<States>,
+    /// Its slot, if it is begun; otherwise it stands in line.
+    pub(super) slot: Option<SlotToken>,
+    /// Leave to enter, if it has to wait for it.
+    pub(super) leave: Option<oneshot::Receiver<()>>,
+}
+
+/// Starts an entry.
+pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHandle) {
+    let claimed = &start.claimed;
+    let entry = Arc::new(Entry {
+        shared: shared.clone(),
+        key: claimed.key,
+        fence: claimed.life.fence,
+        run: claimed.run,
+        plan: claimed.plan.clone(),
+        index: claimed.index,
+        number: claimed.life.attempt,
+        before: claimed.life.active,
+        cancel: CancellationToken::new(),
+        attempt: OnceLock::new(),
+        stage: AtomicU8::new(UNDER_WAY),
+    });
+    // The report is made before the task is spawned: a task that is dropped unpolled reports too.
+    let report = Report { entry: entry.clone(), end: None };
+    let task = tokio::spawn(enter(report, start));
+    (entry, task.abort_handle())
+}
+
+async fn enter(mut report: Report, start: Start) {
+    let Start { claimed, body, states, slot, leave } = start;
+    let entry = report.entry.clone();
+    let execution = claimed.execution();
+    let slot = match slot {
+        Some(slot) => slot,
+        None => {
+            let planned = claimed.plan.task(claimed.index);
+            let line = entry.shared.pool.acquire().weight(planned.weight);
+            // A closed pool, or one that was made too small: dropped, and so handed back.
+            let Ok(slot) = line.priority(planned.priority).await else { return };
+            entry.say(Said::Begins);
+            if let Some(leave) = leave {
+                // Without the loop there is nobody to give leave.
+                let Ok(()) = leave.await else { return };
+            }
+            slot
+        }
+    };
+    entry.publish(|task| What::Began { task, attempt: entry.number });
+    let attempt = attempt(&entry, execution, slot);
+    let around = Around::new(*claimed, states);
+    let gate = Gate::new(attempt, |attempt| body.enter(around, TaskHandle::of(attempt.clone())));
+    report.end = end(gate.await);
+}
+
+fn attempt(entry: &Arc<Entry>, execution: TaskExecutionId, slot: SlotToken) -> Arc<Attempt> {
+    let mut attempt = Attempt::new(slot);
+    attempt.id = execution;
+    attempt.cancel = Some(entry.cancel.clone());
+    attempt.observer = Some(entry.clone());
+    let attempt = Arc::new(attempt);
+    let set = entry.attempt.set(Arc::downgrade(&attempt));
+    assert!(set.is_ok(), "an entry has one attempt");
+    attempt
+}
+
+/// What is to be reported of how a body ended; `None`: as if it had been dropped.
+fn end(passed: Passed<Result<Returned, TaskError>>) -> Option<End> {
+    Some(match passed {
+        Passed::Returned(Ok(Returned { output, inserts })) => End::Succeeded { output, inserts },
+        Passed::Returned(Err(error)) => failed(&error),
+        Passed::Panicked(panic) => panicked(&panic),
+        Passed::Closed => return None,
+    })
+}
+
+fn failed(error: &TaskError) -> End {
+    if let Some(delay) = error.snoozed() {
+        return End::Snoozed(delay);
+    }
+    let failure = match error.wait_error() {
+        Some(WaitError::TimedOut { .. }) => Failure::WaitTimeout,
+        _ => Failure::Error,
+    };
+    let (permanent, error) = (error.is_permanent(), error.to_string());
+    End::Failed { failure, permanent, chance: fastrand::f64(), error }
+}
+
+fn panicked(panic: &Panic) -> End {
+    let (failure, permanent) = (Failure::Panic, false);
+    End::Failed { failure, permanent, chance: fastrand::f64(), error: panic.to_string() }
+}
+
+/// Reports the end of an entry when it is dropped, and so always. By then nothing of the body is
+/// left and its slot is free.
+struct Report {
+    entry: Arc<Entry>,
+    end: Option<End>,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let entry = &self.entry;
+        if entry.stage.swap(OVER, Ordering::AcqRel) == LEAKY {
+            entry.shared.pool.set_leaky(false);
+        }
+        let dropped = || End::Dropped { active: entry.active() };
+        entry.say(Said::Ends(self.end.take().unwrap_or_else(dropped)));
+    }
+}

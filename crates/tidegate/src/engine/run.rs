@@ -1,0 +1,407 @@
+//! A run, from outside: its end, its status, its cancelling.
+
+use super::{Engine, Message};
+use crate::sync::{Mutex, lock};
+use crate::task_error::TaskError;
+use serde::de::DeserializeOwned;
+use std::any::type_name;
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use tidegate_core::graph::{RunOutcome, TaskIndex};
+use tidegate_core::lifecycle::{Kind, Life, Reason, State};
+use tidegate_core::plan::Plan;
+use tidegate_core::store::{Bytes, Granted, Record, Request, RunView, Scope, StoreError};
+use tidegate_core::{RunId, Timestamp};
+use tokio::sync::Notify;
+
+/// One execution of a workflow. Made by submitting one, or by [`Engine::run`]. Dropping it changes
+/// nothing.
+#[derive(Clone)]
+pub struct Run {
+    engine: Engine,
+    id: RunId,
+    cell: Option<Arc<Cell>>,
+    existed: bool,
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunState {
+    /// Under way.
+    Open,
+    /// Nothing of it starts until it is unpaused.
+    Paused {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Over.
+    Ended(RunOutcome),
+}
+
+/// How a run and its tasks stood at one moment.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RunStatus {
+    /// Which run.
+    pub id: RunId,
+    /// Of which workflow.
+    pub workflow: String,
+    /// Where it stands.
+    pub state: RunState,
+    /// Its tasks, in the order of the workflow.
+    pub tasks: Vec<TaskState>,
+}
+
+/// How a task stood at one moment.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TaskState {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub kind: Kind,
+    /// Why it ended, if not by success.
+    pub reason: Option<Reason>,
+    /// The present attempt, or the last one.
+    pub attempt: u32,
+    /// How often its body was entered.
+    pub entries: u32,
+    /// What it waits for, in words, and since when.
+    pub waits_for: Option<(String, Timestamp)>,
+    /// What went wrong last, in words.
+    pub error: Option<String>,
+    output: Option<Bytes>,
+}
+
+/// Why a run could not be looked at.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is no such run.
+    Unknown(RunId),
+    /// The store cannot be used.
+    Store(StoreError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Unknown(id) => write!(f, "there is no run {id} in this store"),
+            RunError::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<StoreError> for RunError {
+    fn from(error: StoreError) -> Self {
+        RunError::Store(error)
+    }
+}
+
+/// Why the end of a run was not seen.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum WaitRunError {
+    /// The engine has stopped; the run goes on when the next one takes it.
+    Closed,
+    /// The run could not be looked at.
+    Run(RunError),
+}
+
+impl fmt::Display for WaitRunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitRunError::Closed => {
+                f.write_str("the engine has stopped; the run goes on when the next one takes it")
+            }
+            WaitRunError::Run(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for WaitRunError {}
+
+impl<E: Into<RunError>> From<E> for WaitRunError {
+    fn from(error: E) -> Self {
+        WaitRunError::Run(error.into())
+    }
+}
+
+impl Run {
+    pub(super) fn new(engine: Engine, id: RunId, cell: Option<Arc<Cell>>, existed: bool) -> Self {
+        Run { engine, id, cell, existed }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    /// Whether its submit found a run with the same idempotency key.
+    pub fn existed(&self) -> bool {
+        self.existed
+    }
+
+    /// Waits until the run has ended and its end is stored.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; it can be waited for again.
+    ///
+    /// # Errors
+    /// The engine stops, or the store cannot be read. How the run ended is no error: see
+    /// [`RunStatus`].
+    pub async fn wait(&self) -> Result<RunStatus, WaitRunError> {
+        let shared = &self.engine.shared;
+        let cell = match &self.cell {
+            Some(cell) => cell.clone(),
+            None => {
+                let cell = Arc::new(Cell::new());
+                // The watch first: an end between the look and the watch would be missed.
+                let message = Message::Watch(self.id, cell.clone());
+                shared.inbox.send(message).map_err(|_| WaitRunError::Closed)?;
+                let view = self.view().await?;
+                if view.run.ended.is_some() {
+                    return Ok(self.with_outputs(view).await?);
+                }
+                cell
+            }
+        };
+        match cell.ended().await {
+            None => Err(WaitRunError::Closed),
+            Some(outcome) => match cell.status(self.id, outcome) {
+                Some(status) => Ok(status),
+                None => {
+                    let view = self.view().await?;
+                    Ok(self.with_outputs(view).await?)
+                }
+            },
+        }
+    }
+
+    /// How it and its tasks stand, without what they returned.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn status(&self) -> Result<RunStatus, RunError> {
+        Ok(RunStatus::new(self.view().await?))
+    }
+
+    /// Cancels the run and all its tasks, clean-up too. Once this returns, it is over in the store
+    /// and stays so; bodies that still compute are dropped at their next await. False if it had
+    /// ended before.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn cancel(&self) -> Result<bool, RunError> {
+        self.ask(Request::Cancel(self.id)).await
+    }
+
+    /// Nothing of it starts until it is [unpaused](Self::unpause); what has begun goes on. This is
+    /// stored. False if it was paused already or has ended.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn pause(&self) -> Result<bool, RunError> {
+        self.ask(Request::Pause(Scope::Run(self.id))).await
+    }
+
+    /// It goes on. False if it was not paused.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn unpause(&self) -> Result<bool, RunError> {
+        self.ask(Request::Unpause(Scope::Run(self.id))).await
+    }
+
+    /// What was recorded of it, in order: a row for each end of a task and of an entry.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn events(&self) -> Result<Vec<Record>, RunError> {
+        let key = self.view().await?.run.key;
+        Ok(self.engine.shared.store.records(Some(key), 0, u32::MAX).await?)
+    }
+
+    async fn ask(&self, request: Request) -> Result<bool, RunError> {
+        match self.engine.shared.ask(request).await? {
+            Granted::Yes => Ok(true),
+            Granted::Already => Ok(false),
+            Granted::Unknown => Err(RunError::Unknown(self.id)),
+        }
+    }
+
+    async fn view(&self) -> Result<RunView, RunError> {
+        let view = self.engine.shared.store.run(self.id).await?;
+        view.ok_or(RunError::Unknown(self.id))
+    }
+
+    async fn with_outputs(&self, view: RunView) -> Result<RunStatus, RunError> {
+        let keys: Vec<_> = view.tasks.iter().map(|task| task.key).collect();
+        let mut status = RunStatus::new(view);
+        for (task, key) in status.tasks.iter_mut().zip(keys) {
+            if task.kind == Kind::Succeeded {
+                task.output = self.engine.shared.store.output(key).await?;
+            }
+        }
+        Ok(status)
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl RunStatus {
+    fn new(view: RunView) -> Self {
+        let RunView { run, tasks } = view;
+        let state = match (run.ended, run.paused_at) {
+            (Some((outcome, _)), _) => RunState::Ended(outcome),
+            (None, Some(since)) => RunState::Paused { since },
+            (None, None) => RunState::Open,
+        };
+        let graph = run.plan.graph();
+        let tasks = graph.tasks().zip(tasks).map(|(index, task)| {
+            let Life { attempt, entries, .. } = task.life;
+            let kind = task.life.state.kind();
+            let reason = match &task.life.state {
+                State::Failed(reason) | State::TimedOut(reason) | State::Cancelled(reason) => {
+                    Some(*reason)
+                }
+                _ => None,
+            };
+            let waits_for = match task.life.state {
+                State::Running { activity, .. } => activity.into_wait(),
+                _ => None,
+            };
+            let name = graph.name(index).to_owned();
+            let (error, output) = (task.error, None);
+            TaskState { name, kind, reason, attempt, entries, waits_for, error, output }
+        });
+        let tasks = tasks.collect();
+        RunStatus { id: run.id, workflow: run.plan.workflow().to_owned(), state, tasks }
+    }
+
+    /// How it ended; `None` while it has not.
+    pub fn outcome(&self) -> Option<RunOutcome> {
+        match self.state {
+            RunState::Ended(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// One of its tasks.
+    pub fn task(&self, name: &str) -> Option<&TaskState> {
+        self.tasks.iter().find(|task| task.name == name)
+    }
+
+    /// What a task returned.
+    ///
+    /// # Errors
+    /// There is no such task, it did not succeed, or what it returned is no `T`.
+    pub fn output<T: DeserializeOwned>(&self, task: &str) -> Result<T, TaskError> {
+        let Some(found) = self.task(task) else {
+            return Err(format!("workflow \"{}\" has no task \"{task}\"", self.workflow).into());
+        };
+        if found.kind != Kind::Succeeded {
+            let why = found.error.as_deref().map_or(String::new(), |error| format!(": {error}"));
+            return Err(format!("task \"{task}\" is {}{why}", found.kind).into());
+        }
+        // A task that returns nothing leaves nothing.
+        let bytes = found.output.as_deref().unwrap_or(b"null");
+        serde_json::from_slice(bytes).map_err(|error| {
+            let wanted = type_name::<T>();
+            format!("what \"{task}\" returned cannot be read as {wanted}: {error}").into()
+        })
+    }
+}
+
+/// What is known of a run in this process, so that its end can be waited for without asking the
+/// store.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    inner: Mutex<Inner>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    plan: Option<Arc<Plan>>,
+    ends: Vec<(TaskIndex, TaskState)>,
+    outcome: Option<RunOutcome>,
+    closed: bool,
+}
+
+impl Cell {
+    pub(super) fn new() -> Self {
+        Cell { inner: Mutex::new(Inner::default()), changed: Notify::new() }
+    }
+
+    /// A task of the run has ended.
+    pub(super) fn task_ended(
+        &self,
+        plan: &Arc<Plan>,
+        record: &Record,
+        kind: Kind,
+        output: Option<Bytes>,
+    ) {
+        let state = TaskState {
+            name: plan.graph().name(record.task).to_owned(),
+            kind,
+            reason: record.reason.filter(|_| kind != Kind::Skipped),
+            attempt: record.attempt,
+            entries: record.entry,
+            waits_for: None,
+            error: record.error.clone(),
+            output,
+        };
+        let mut inner = lock(&self.inner);
+        inner.plan.get_or_insert_with(|| plan.clone());
+        inner.ends.push((record.task, state));
+    }
+
+    /// The run has ended.
+    pub(super) fn end(&self, outcome: RunOutcome) {
+        lock(&self.inner).outcome = Some(outcome);
+        self.changed.notify_waiters();
+    }
+
+    /// Nobody will tell of the run any more.
+    pub(super) fn close(&self) {
+        lock(&self.inner).closed = true;
+        self.changed.notify_waiters();
+    }
+
+    /// How it ended, or that nobody will tell; `None` while it is open.
+    fn over(&self) -> Option<Option<RunOutcome>> {
+        let inner = lock(&self.inner);
+        (inner.outcome.is_some() || inner.closed).then_some(inner.outcome)
+    }
+
+    async fn ended(&self) -> Option<RunOutcome> {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(ended) = self.over() {
+                return ended;
+            }
+            changed.await;
+        }
+    }
+
+    /// The run as it ended, if all of its tasks ended before the eyes of this process.
+    fn status(&self, id: RunId, outcome: RunOutcome) -> Option<RunStatus> {
+        let inner = lock(&self.inner);
+        let plan = inner.plan.as_ref().filter(|plan| plan.task_count() == inner.ends.len())?;
+        let mut ends = inner.ends.clone();
+        ends.sort_unstable_by_key(|(task, _)| *task);
+        let tasks = ends.into_iter().map(|(_, state)| state).collect();
+        let workflow = plan.workflow().to_owned();
+        Some(RunStatus { id, workflow, state: RunState::Ended(outcome), tasks })
+    }
+}

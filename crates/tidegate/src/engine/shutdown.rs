@@ -1,0 +1,45 @@
+//! Stopping in good order.
+
+use std::time::Duration;
+use tidegate_core::RunId;
+use tokio::sync::watch;
+
+/// What a body has after it was told, before it is dropped.
+pub(super) const AFTER_TELLING: Duration = Duration::from_secs(5);
+
+/// How far a shutdown is. Whoever looks later sees it too.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Stage {
+    #[default]
+    Open,
+    Closing,
+    Closed(ShutdownReport),
+}
+
+/// What became of a worker's tasks when it stopped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// How many ended by themselves in the time they had.
+    pub finished: u64,
+    /// Those that were handed back, by run and name: they go on when the next worker takes them.
+    pub handed_back: Vec<(RunId, String)>,
+    /// Of these, those that had to be dropped while they computed.
+    pub dropped: Vec<(RunId, String)>,
+}
+
+pub(super) fn has_begun(stage: &watch::Sender<Stage>) -> bool {
+    !matches!(*stage.borrow(), Stage::Open)
+}
+
+pub(super) async fn begun(mut stage: watch::Receiver<Stage>) {
+    // A sender that is gone has shut down for good.
+    let _ = stage.wait_for(|stage| !matches!(stage, Stage::Open)).await;
+}
+
+pub(super) async fn report(mut stage: watch::Receiver<Stage>) -> ShutdownReport {
+    match stage.wait_for(|stage| matches!(stage, Stage::Closed(_))).await.as_deref() {
+        Ok(Stage::Closed(report)) => report.clone(),
+        _ => ShutdownReport::default(),
+    }
+}

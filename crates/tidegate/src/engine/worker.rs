@@ -1,0 +1,543 @@
+//! The loop of a worker: tells the dispatcher what happens, and does what it says.
+//!
+//! It owns the state of the worker and awaits nothing but its channel, the turn in flight, a look
+//! for dead workers and the next timer. Nothing in it can fail: what the store refuses comes back as
+//! an answer, and what a body does happens in its own task.
+
+use super::event::{Event, What};
+use super::run::Cell;
+use super::shutdown::{AFTER_TELLING, ShutdownReport, Stage};
+use super::{Message, Metrics, Shared, SubmitError, Tickets, entry};
+use crate::context::States;
+use crate::slot::{Ended as Counted, SlotToken};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tidegate_core::RunId;
+use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Ticket, Todo};
+use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
+use tidegate_core::plan::Plan;
+use tidegate_core::store::{
+    Bytes, Claimed, Ended, Granted, Happened, Record, StoreError, Submitted, TaskKey, Turn, TurnId,
+    Turned,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, Sleep};
+
+/// How often dead workers are looked for, and the net under all wake-ups is drawn in.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// Every so many looks, what the store thinks is owned here is compared with what is. After a turn
+/// that failed it is compared at once; otherwise nothing that can happen makes the two differ.
+const ROLL_CALL_EVERY: u32 = 60;
+
+/// Messages taken in before the store is turned to again.
+const MESSAGES_MAX: usize = 4_096;
+
+type Handed = Pin<Box<dyn Future<Output = Result<Turned, StoreError>> + Send>>;
+type Looked = Pin<Box<dyn Future<Output = Result<Vec<WorkerId>, StoreError>> + Send>>;
+
+/// A worker and all that belongs to it.
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    id: WorkerId,
+    dispatcher: Dispatcher,
+    states: Arc<States>,
+    tickets: Tickets,
+    submits: HashMap<Ticket, (RunId, oneshot::Sender<Result<Submitted, SubmitError>>)>,
+    requests: HashMap<Ticket, oneshot::Sender<Result<Granted, StoreError>>>,
+    entries: HashMap<TaskKey, Live>,
+    cells: HashMap<RunId, Vec<Weak<Cell>>>,
+    /// Units of slots that belong to the turn in flight.
+    reserved: Option<SlotToken>,
+    /// When to look whether a task has used up its time.
+    limits: BinaryHeap<Reverse<(Instant, TaskKey, Fence)>>,
+    turn: Option<(Handed, Instant, usize)>,
+    look: Option<Looked>,
+    looks: u32,
+    compares: bool,
+    watch_at: Instant,
+    retry_at: Option<Instant>,
+    closing: Option<Closing>,
+    metrics: Metrics,
+    idle_since: Option<Instant>,
+}
+
+/// An entry that was started.
+struct Live {
+    entry: Arc<entry::Entry>,
+    abort: AbortHandle,
+    leave: Option<oneshot::Sender<()>>,
+    limit: Option<Duration>,
+    /// What it returned, until its end is recorded.
+    output: Option<Bytes>,
+}
+
+struct Closing {
+    /// When the next step is due: first what computes is told, then it is dropped.
+    next: Option<Instant>,
+    told: bool,
+    report: ShutdownReport,
+}
+
+/// What the loop wakes up for.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, looked at on the spot")]
+enum Woke {
+    Turned(Result<Turned, StoreError>),
+    Looked(Result<Vec<WorkerId>, StoreError>),
+    Messages,
+    Timer,
+}
+
+impl Worker {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        inbox: mpsc::UnboundedReceiver<Message>,
+        id: WorkerId,
+        states: Arc<States>,
+        in_memory_max: u32,
+    ) -> Self {
+        Worker {
+            shared,
+            inbox,
+            id,
+            dispatcher: Dispatcher::new(id, in_memory_max),
+            states,
+            tickets: Tickets::default(),
+            submits: HashMap::new(),
+            requests: HashMap::new(),
+            entries: HashMap::new(),
+            cells: HashMap::new(),
+            reserved: None,
+            limits: BinaryHeap::new(),
+            turn: None,
+            look: None,
+            looks: 0,
+            compares: false,
+            watch_at: Instant::now(),
+            retry_at: None,
+            closing: None,
+            metrics: Metrics::default(),
+            idle_since: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut messages = Vec::new();
+        let mut timer = Box::pin(tokio::time::sleep_until(self.watch_at));
+        loop {
+            let next = self.next_timer();
+            if timer.deadline() != next {
+                timer.as_mut().reset(next);
+            }
+            match self.wake(&mut timer, &mut messages).await {
+                Woke::Turned(answer) => self.answered(answer),
+                Woke::Looked(Ok(dead)) => self.dispatcher.handle(Input::Dead(dead)),
+                Woke::Looked(Err(error)) => tracing::warn!(%error, "cannot look for dead workers"),
+                Woke::Messages => messages.drain(..).for_each(|message| self.hear(message)),
+                Woke::Timer => self.look_at_clock(Instant::now()),
+            }
+            self.perform();
+            self.hand_in();
+            self.publish_metrics();
+            if self.closing.is_some() && self.dispatcher.is_idle() && self.turn.is_none() {
+                return self.finish().await;
+            }
+        }
+    }
+
+    /// Waits for the next thing to happen.
+    async fn wake(&mut self, timer: &mut Pin<Box<Sleep>>, messages: &mut Vec<Message>) -> Woke {
+        std::future::poll_fn(|cx: &mut Context<'_>| {
+            if let Some((turn, ..)) = &mut self.turn
+                && let Poll::Ready(answer) = turn.as_mut().poll(cx)
+            {
+                return Poll::Ready(Woke::Turned(answer));
+            }
+            if let Poll::Ready(1..) = self.inbox.poll_recv_many(cx, messages, MESSAGES_MAX) {
+                return Poll::Ready(Woke::Messages);
+            }
+            if let Some(look) = &mut self.look
+                && let Poll::Ready(dead) = look.as_mut().poll(cx)
+            {
+                self.look = None;
+                return Poll::Ready(Woke::Looked(dead));
+            }
+            timer.as_mut().poll(cx).map(|()| Woke::Timer)
+        })
+        .await
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Submit(run, cell, reply) => {
+                let ticket = self.tickets.next();
+                if let Some(cell) = cell {
+                    self.cells.entry(run.id).or_default().push(Arc::downgrade(&cell));
+                }
+                self.submits.insert(ticket, (run.id, reply));
+                self.dispatcher.handle(Input::Submit(run, ticket));
+            }
+            Message::Request(request, reply) => {
+                let ticket = self.tickets.next();
+                self.requests.insert(ticket, reply);
+                self.dispatcher.handle(Input::Request(request, ticket));
+            }
+            Message::Watch(run, cell) => {
+                self.cells.entry(run).or_default().push(Arc::downgrade(&cell));
+            }
+            Message::Said(task, fence, said) => {
+                if let Said::Ends(end) = &said {
+                    self.ended(task, fence, end);
+                }
+                self.dispatcher.handle(Input::Said { task, fence, said });
+            }
+            Message::Close(grace) => self.close(grace),
+        }
+    }
+
+    /// An entry is over: what is left of it is its value, until that is stored.
+    fn ended(&mut self, task: TaskKey, fence: Fence, end: &End) {
+        let Some(live) = self.entries.get_mut(&task).filter(|live| live.entry.fence == fence)
+        else {
+            return;
+        };
+        let pool = &self.shared.pool;
+        match end {
+            End::Succeeded { output, .. } => {
+                live.output = output.clone();
+                pool.count(Counted::Succeeded);
+            }
+            End::Failed { failure: Failure::Timeout, .. } => pool.count(Counted::TimedOut),
+            End::Failed { .. } => pool.count(Counted::Failed),
+            End::Snoozed(_) | End::Dropped { .. } => pool.count(Counted::Cancelled),
+        }
+        if let Some(closing) = &mut self.closing {
+            let name = || (live.entry.run, live.entry.name().to_owned());
+            match end {
+                End::Dropped { .. } => {
+                    closing.report.handed_back.push(name());
+                    if closing.told {
+                        closing.report.dropped.push(name());
+                    }
+                }
+                _ => closing.report.finished += 1,
+            }
+        }
+        if !matches!(end, End::Succeeded { .. }) {
+            self.entries.remove(&task);
+        }
+    }
+
+    /// Does everything the dispatcher wants done.
+    fn perform(&mut self) {
+        // What is done here may make the dispatcher want more.
+        loop {
+            let todos: Vec<Todo> = self.dispatcher.todos().collect();
+            if todos.is_empty() {
+                break;
+            }
+            todos.into_iter().for_each(|todo| self.do_it(todo));
+        }
+        if self.dispatcher.units_in_flight() == 0 {
+            self.reserved = None;
+        }
+    }
+
+    fn do_it(&mut self, todo: Todo) {
+        match todo {
+            Todo::Start { claimed, asks } => self.start(claimed, asks),
+            Todo::Enter(task) => {
+                let leave = self.entries.get_mut(&task).and_then(|live| live.leave.take());
+                leave.map(|leave| leave.send(()));
+            }
+            Todo::Resume(task) => {
+                if let Some(live) = self.entries.get(&task) {
+                    live.entry.may_go_on();
+                }
+            }
+            Todo::Drop(task) => self.drop_entry(task),
+            Todo::Submitted(ticket, submitted) => {
+                let Some((id, reply)) = self.submits.remove(&ticket) else { return };
+                match &submitted {
+                    Ok(submitted) if !submitted.existing => {
+                        self.publish(id, || What::Submitted);
+                    }
+                    _ => drop(self.cells.remove(&id)),
+                }
+                // Whoever asked may have gone.
+                let _ = reply.send(submitted.map_err(SubmitError::from));
+            }
+            Todo::Granted(ticket, granted) => {
+                let reply = self.requests.remove(&ticket);
+                reply.map(|reply| reply.send(granted));
+            }
+            Todo::Recorded(record, plan) => self.recorded(&record, &plan),
+            Todo::RunEnded(ended) => self.run_ended(ended),
+            Todo::RetryAfter(pause, error) => {
+                tracing::warn!(%error, ?pause, "the store did not take a turn; trying again");
+                self.retry_at = Some(Instant::now() + pause);
+                self.compares = true;
+            }
+        }
+    }
+
+    fn start(&mut self, claimed: Box<Claimed>, asks: bool) {
+        let planned = claimed.plan.task(claimed.index);
+        let begun = claimed.life.state.kind() == Kind::Active;
+        let slot = self.reserved.as_mut().filter(|_| begun);
+        let slot = slot.map(|reserved| reserved.carve(planned.weight, planned.priority));
+        assert_eq!(slot.is_some(), begun, "what is begun was begun on units kept for it");
+        let workflow = self.shared.workflows.get(claimed.plan.workflow());
+        let body = workflow.and_then(|workflow| {
+            let name = claimed.plan.graph().name(claimed.index);
+            let index = workflow.plan.graph().find(name)?;
+            Some(workflow.bodies[index.as_usize()].clone())
+        });
+        let body = body.expect("a store hands out only what its worker said it knows");
+        let (key, fence, limit) = (claimed.key, claimed.life.fence, planned.timeout);
+        if let Some(limit) = limit {
+            let at = Instant::now() + limit.saturating_sub(claimed.life.active);
+            self.limits.push(Reverse((at, key, fence)));
+        }
+        let (leave, given) = asks.then(oneshot::channel).unzip();
+        let states = self.states.clone();
+        let start = entry::Start { claimed, body, states, slot, leave: given };
+        let (entry, abort) = entry::start(&self.shared, start);
+        self.entries.insert(key, Live { entry, abort, leave, limit, output: None });
+    }
+
+    /// An entry is to go away. It reports when it has.
+    fn drop_entry(&mut self, task: TaskKey) {
+        if let Some(live) = self.entries.get(&task) {
+            live.entry.cancel.cancel();
+            live.abort.abort();
+            live.entry.give_up();
+        }
+    }
+
+    fn recorded(&mut self, record: &Record, plan: &Arc<Plan>) {
+        let kind = match record.what {
+            Happened::Succeeded => Some(Kind::Succeeded),
+            Happened::Failed => Some(Kind::Failed),
+            Happened::TimedOut => Some(Kind::TimedOut),
+            Happened::Cancelled => Some(Kind::Cancelled),
+            Happened::Skipped => Some(Kind::Skipped),
+            _ => None,
+        };
+        let live = match kind {
+            Some(Kind::Succeeded) => self.entries.remove(&record.run.task(record.task)),
+            _ => None,
+        };
+        if let Some(kind) = kind
+            && let Some(cells) = self.cells.get(&record.run_id)
+        {
+            let output = live.and_then(|live| live.output);
+            for cell in cells.iter().filter_map(Weak::upgrade) {
+                cell.task_ended(plan, record, kind, output.clone());
+            }
+        }
+        self.publish(record.run_id, || What::Ended {
+            task: plan.graph().name(record.task).to_owned(),
+            how: record.what,
+            reason: record.reason,
+            attempt: record.attempt,
+            error: record.error.clone(),
+        });
+    }
+
+    fn run_ended(&mut self, ended: Ended) {
+        for cell in self.cells.remove(&ended.id).into_iter().flatten() {
+            if let Some(cell) = cell.upgrade() {
+                cell.end(ended.outcome);
+            }
+        }
+        self.publish(ended.id, || What::Finished { outcome: ended.outcome });
+    }
+
+    fn publish(&self, run: RunId, what: impl FnOnce() -> What) {
+        self.shared.publish(|| Event { at: self.shared.now(), run, what: what() });
+    }
+
+    /// Hands in the next turn, if there is one.
+    fn hand_in(&mut self) {
+        if self.turn.is_some() {
+            return;
+        }
+        let Worker { dispatcher, shared, reserved, .. } = self;
+        let (id, now) = (TurnId(fastrand::u64(1..1 << 63)), shared.now());
+        let slots = shared.pool.capacity();
+        let turn = dispatcher.turn(id, now, slots, |wanted| {
+            let units = wanted.min(shared.pool.available());
+            *reserved = (units > 0).then(|| shared.pool.try_acquire(units).ok()).flatten();
+            reserved.as_ref().map_or(0, SlotToken::weight)
+        });
+        let Some(turn) = turn else { return };
+        let items = items(&turn);
+        let store = shared.store.clone();
+        let handed: Handed = Box::pin(async move { store.turn(turn).await });
+        self.turn = Some((handed, Instant::now(), items));
+    }
+
+    fn answered(&mut self, answer: Result<Turned, StoreError>) {
+        if let Some((_, since, items)) = self.turn.take() {
+            self.metrics.turns_total += 1;
+            self.metrics.turn_items_total += items as u64;
+            self.metrics.turn_time += since.elapsed();
+        }
+        self.dispatcher.handle(Input::Answered(answer));
+    }
+
+    fn next_timer(&self) -> Instant {
+        let alarm = self.dispatcher.alarm().map(|at| {
+            // Wall time may jump; the watch looks again every second.
+            Instant::now() + at.since(self.shared.now()).min(WATCH_EVERY)
+        });
+        let limit = self.limits.peek().map(|Reverse((at, ..))| *at);
+        let close = self.closing.as_ref().and_then(|closing| closing.next);
+        let others = [alarm, limit, close, self.retry_at].into_iter().flatten();
+        others.fold(self.watch_at, Instant::min)
+    }
+
+    fn look_at_clock(&mut self, now: Instant) {
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            self.dispatcher.handle(Input::Retry);
+        }
+        if self.dispatcher.alarm().is_some_and(|at| at <= self.shared.now()) {
+            self.dispatcher.handle(Input::Alarm);
+        }
+        while let Some(&Reverse((at, task, fence))) = self.limits.peek()
+            && at <= now
+        {
+            self.limits.pop();
+            self.look_at_limit(task, fence, now);
+        }
+        if self.watch_at <= now {
+            self.watch(now);
+        }
+        if let Some(closing) = &mut self.closing
+            && closing.next.is_some_and(|at| at <= now)
+        {
+            self.close_harder(now);
+        }
+    }
+
+    /// Whether a task has used up its time. It is ended here and not by itself: it may block its
+    /// thread.
+    fn look_at_limit(&mut self, task: TaskKey, fence: Fence, now: Instant) {
+        let Some(live) = self.entries.get(&task) else { return };
+        let Some(limit) = live.limit.filter(|_| live.entry.fence == fence) else { return };
+        let left = limit.saturating_sub(live.entry.active());
+        if !left.is_zero() {
+            self.limits.push(Reverse((now + left, task, fence)));
+            return;
+        }
+        let end = End::Failed {
+            failure: Failure::Timeout,
+            permanent: false,
+            chance: fastrand::f64(),
+            error: format!("timed out after {limit:?}"),
+        };
+        self.drop_entry(task);
+        self.ended(task, fence, &end);
+        self.dispatcher.handle(Input::Said { task, fence, said: Said::Ends(end) });
+    }
+
+    fn watch(&mut self, now: Instant) {
+        // After a stall one look, not a burst.
+        self.watch_at = now + WATCH_EVERY;
+        self.looks += 1;
+        if std::mem::take(&mut self.compares) || self.looks.is_multiple_of(ROLL_CALL_EVERY) {
+            self.dispatcher.handle(Input::RollCall);
+        }
+        self.cells.retain(|_, cells| cells.iter().any(|cell| cell.strong_count() > 0));
+        if self.look.is_none() && self.closing.is_none() {
+            let store = self.shared.store.clone();
+            self.look = Some(Box::pin(async move { store.dead().await }));
+        }
+    }
+
+    fn close(&mut self, grace: Duration) {
+        if self.closing.is_some() {
+            return;
+        }
+        self.shared.closing.send_replace(Stage::Closing);
+        let next = Instant::now().checked_add(grace);
+        let report = ShutdownReport::default();
+        self.closing = Some(Closing { next, told: false, report });
+        self.dispatcher.handle(Input::Close);
+    }
+
+    fn close_harder(&mut self, now: Instant) {
+        let Some(closing) = &mut self.closing else { return };
+        if closing.told {
+            closing.next = None;
+            self.dispatcher.handle(Input::DropAll);
+            return;
+        }
+        (closing.told, closing.next) = (true, Some(now + AFTER_TELLING));
+        self.entries.values().for_each(|live| live.entry.cancel.cancel());
+    }
+
+    /// Everything of this worker is over or handed back.
+    async fn finish(mut self) {
+        if let Err(error) = self.shared.store.dismiss(self.id).await {
+            tracing::warn!(%error, "cannot sign off; the worker will be taken for dead");
+        }
+        let report = self.closing.take().map(|closing| closing.report).unwrap_or_default();
+        self.shared.closing.send_replace(Stage::Closed(report));
+    }
+
+    fn publish_metrics(&mut self) {
+        let readings = self.dispatcher.readings();
+        let more_ready = self.dispatcher.has_more();
+        let now = Instant::now();
+        if let Some(since) = self.idle_since.take() {
+            self.metrics.idle_gap += now.saturating_duration_since(since);
+        }
+        if more_ready && self.shared.pool.has_capacity() {
+            self.idle_since = Some(now);
+        }
+        self.metrics = Metrics {
+            owned: readings.owned,
+            ahead: readings.ahead,
+            deferred: readings.deferred,
+            suspects: readings.suspects,
+            active: readings.owned.saturating_sub(readings.ahead + readings.deferred),
+            more_ready,
+            failed_turns_total: readings.failed_turns,
+            recoveries_total: readings.recoveries,
+            strays_total: readings.strays,
+            lost_races_total: readings.lost_races,
+            ..self.metrics
+        };
+        self.shared.metrics.publish(self.metrics);
+    }
+}
+
+/// The loop is over, in good order or because its runtime ends: whoever waits is told.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        for cell in self.cells.values().flatten().filter_map(Weak::upgrade) {
+            cell.close();
+        }
+        self.shared.closing.send_if_modified(|stage| match stage {
+            Stage::Closed(_) => false,
+            _ => {
+                *stage = Stage::Closed(ShutdownReport::default());
+                true
+            }
+        });
+    }
+}
+
+/// What a turn carries, for the size of batches.
+fn items(turn: &Turn) -> usize {
+    turn.changes.len() + turn.submits.len() + turn.requests.len()
+}

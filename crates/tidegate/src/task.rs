@@ -1,0 +1,247 @@
+//! A unit of work with a name: a function and the rules of its life.
+
+use crate::context::{Around, Context, encode};
+use crate::handle::TaskHandle;
+use crate::task_error::TaskError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::Backoff;
+use tidegate_core::graph::{Node, When};
+use tidegate_core::plan::TaskPlan;
+use tidegate_core::store::Bytes;
+
+/// A task of a [workflow](crate::Workflow): a name, a function, and how it is to be run.
+///
+/// The function takes the context, and the handle if it wants to wait without its slot:
+///
+/// ```
+/// use tidegate::{Context, Task, TaskError, TaskHandle};
+/// # use std::time::Duration;
+///
+/// async fn extract(context: &mut Context) -> Result<u64, TaskError> {
+///     Ok(context.input().as_u64().unwrap_or(1))
+/// }
+///
+/// async fn load(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
+///     let rows: u64 = context.output("extract")?;
+///     handle.sleep(Duration::from_millis(rows)).await?;
+///     Ok(())
+/// }
+///
+/// let extract = Task::new("extract", extract);
+/// let load = Task::new("load", load).after(["extract"]).retries(3).timeout(Duration::from_secs(60));
+/// ```
+///
+/// It may be entered again after a crash or a hand-back: everything it does to the outside should
+/// stand being done twice, or carry [`TaskHandle::task_execution_id`], which is the same on every
+/// entry.
+#[derive(Clone)]
+pub struct Task {
+    pub(crate) node: Node,
+    pub(crate) plan: TaskPlan,
+    pub(crate) body: Arc<dyn Body>,
+}
+
+/// What a body leaves behind.
+pub(crate) struct Returned {
+    pub(crate) output: Option<Bytes>,
+    pub(crate) inserts: Option<Bytes>,
+}
+
+pub(crate) type Entered = Pin<Box<dyn Future<Output = Result<Returned, TaskError>> + Send>>;
+
+/// A function with everything about its types forgotten.
+pub(crate) trait Body: Send + Sync {
+    fn enter(&self, around: Around, handle: TaskHandle) -> Entered;
+}
+
+/// A future that borrows what it was given.
+type Borrowing<'a, T> = Pin<Box<dyn Future<Output = Result<T, TaskError>> + Send + 'a>>;
+
+/// What [`Task::new`] takes: an async function, or an async closure that captures nothing, of a
+/// context or of a context and a handle. `M` only tells the two apart; it is always inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the body of a task",
+    note = "a task is an `async fn(&mut Context) -> Result<T, E>` or an \
+            `async fn(&mut Context, &TaskHandle) -> Result<T, E>`",
+    note = "its future must be `Send`, `T` must be `Serialize`, and `E` must convert into `TaskError`"
+)]
+pub trait TaskFn<M>: Send + Sync + 'static {
+    /// The type of the run's input.
+    #[doc(hidden)]
+    type Input: DeserializeOwned + Send + 'static;
+    /// What it returns.
+    #[doc(hidden)]
+    type Output: Serialize + Send + 'static;
+    /// Calls it.
+    #[doc(hidden)]
+    fn call<'a>(
+        &self,
+        context: &'a mut Context<Self::Input>,
+        handle: &'a TaskHandle,
+    ) -> Borrowing<'a, Self::Output>;
+}
+
+/// The function of a task, called with one lifetime.
+#[doc(hidden)]
+pub trait Plain<'a, I: 'a>: Fn(&'a mut Context<I>) -> Self::Future {
+    type Future: Future<Output = Result<Self::Value, Self::Error>> + Send + 'a;
+    type Value;
+    type Error;
+}
+
+impl<'a, I: 'a, F, R, T, E> Plain<'a, I> for F
+where
+    F: Fn(&'a mut Context<I>) -> R,
+    R: Future<Output = Result<T, E>> + Send + 'a,
+{
+    type Future = R;
+    type Value = T;
+    type Error = E;
+}
+
+/// The function of a task that wants its handle, called with one lifetime.
+#[doc(hidden)]
+pub trait Handled<'a, I: 'a>: Fn(&'a mut Context<I>, &'a TaskHandle) -> Self::Future {
+    type Future: Future<Output = Result<Self::Value, Self::Error>> + Send + 'a;
+    type Value;
+    type Error;
+}
+
+impl<'a, I: 'a, F, R, T, E> Handled<'a, I> for F
+where
+    F: Fn(&'a mut Context<I>, &'a TaskHandle) -> R,
+    R: Future<Output = Result<T, E>> + Send + 'a,
+{
+    type Future = R;
+    type Value = T;
+    type Error = E;
+}
+
+impl<F, I, T, E> TaskFn<(I, T, E)> for F
+where
+    F: for<'a> Plain<'a, I, Value = T, Error = E> + Send + Sync + 'static,
+    I: DeserializeOwned + Send + 'static,
+    T: Serialize + Send + 'static,
+    E: Into<TaskError> + 'static,
+{
+    type Input = I;
+    type Output = T;
+
+    fn call<'a>(&self, context: &'a mut Context<I>, _: &'a TaskHandle) -> Borrowing<'a, T> {
+        let body = self(context);
+        Box::pin(async move { body.await.map_err(Into::into) })
+    }
+}
+
+impl<F, I, T, E> TaskFn<(TaskHandle, I, T, E)> for F
+where
+    F: for<'a> Handled<'a, I, Value = T, Error = E> + Send + Sync + 'static,
+    I: DeserializeOwned + Send + 'static,
+    T: Serialize + Send + 'static,
+    E: Into<TaskError> + 'static,
+{
+    type Input = I;
+    type Output = T;
+
+    fn call<'a>(&self, context: &'a mut Context<I>, handle: &'a TaskHandle) -> Borrowing<'a, T> {
+        let body = self(context, handle);
+        Box::pin(async move { body.await.map_err(Into::into) })
+    }
+}
+
+struct Function<F, M> {
+    function: Arc<F>,
+    marker: std::marker::PhantomData<fn() -> M>,
+}
+
+impl<F: TaskFn<M>, M: 'static> Body for Function<F, M> {
+    fn enter(&self, around: Around, handle: TaskHandle) -> Entered {
+        let function = self.function.clone();
+        Box::pin(async move {
+            let mut context = Context::new(around)?;
+            let output = function.call(&mut context, &handle).await?;
+            let output = encode("what the task returned", &output)?;
+            Ok(Returned { output, inserts: context.into_inserts()? })
+        })
+    }
+}
+
+impl Task {
+    /// A task of this name that runs this function.
+    pub fn new<M: 'static>(name: impl Into<String>, function: impl TaskFn<M>) -> Self {
+        let marker = std::marker::PhantomData;
+        let body = Arc::new(Function { function: Arc::new(function), marker });
+        Task { node: Node::new(name), plan: TaskPlan::default(), body }
+    }
+
+    /// Comes after these tasks too.
+    pub fn after(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.node = self.node.after(names);
+        self
+    }
+
+    /// When it runs, seen from the tasks it comes after.
+    pub fn when(mut self, when: When) -> Self {
+        self.node = self.node.when(when);
+        self
+    }
+
+    /// Attempts after the first, for failures that another attempt might mend.
+    pub fn retries(mut self, retries: u32) -> Self {
+        self.plan.rules.retries = retries;
+        self
+    }
+
+    /// The pause before each further attempt.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.plan.rules.backoff = backoff;
+        self
+    }
+
+    /// How long one attempt may compute; the time it waits does not count. Running out of it is a
+    /// failure and is retried like one.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.plan.timeout = Some(limit);
+        self
+    }
+
+    /// How long it may be ready without being begun. Final.
+    pub fn queue_timeout(mut self, limit: Duration) -> Self {
+        self.plan.rules.queue_timeout = Some(limit);
+        self
+    }
+
+    /// How long all of it may take from its first start, waiting and retries included. Final.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.plan.rules.deadline = Some(limit);
+        self
+    }
+
+    /// How many slots it takes; 1 unless said otherwise.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.plan.weight = weight;
+        self
+    }
+
+    /// A head start in seconds over tasks that became ready at the same time.
+    pub fn priority(mut self, seconds: i32) -> Self {
+        self.plan.priority = seconds;
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.node.name
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("node", &self.node).field("plan", &self.plan).finish()
+    }
+}

@@ -1,0 +1,152 @@
+//! Tasks with dependencies.
+
+use crate::batch::OnFailure;
+use crate::task::{Body, Task};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::graph::{Graph, GraphError, Node};
+use tidegate_core::plan::Plan;
+
+/// Tasks with dependencies, checked to make sense. What an engine can run.
+///
+/// ```
+/// use tidegate::{Context, Task, TaskError, Workflow};
+///
+/// async fn extract(_: &mut Context) -> Result<u64, TaskError> {
+///     Ok(3)
+/// }
+/// async fn load(context: &mut Context) -> Result<u64, TaskError> {
+///     Ok(context.output::<u64>("extract")? * 2)
+/// }
+///
+/// let etl = Workflow::builder("etl")
+///     .task(Task::new("extract", extract))
+///     .task(Task::new("load", load).after(["extract"]))
+///     .build()?;
+/// # Ok::<(), tidegate::error::WorkflowError>(())
+/// ```
+#[derive(Clone)]
+pub struct Workflow {
+    pub(crate) plan: Arc<Plan>,
+    /// By the index of their task.
+    pub(crate) bodies: Arc<[Arc<dyn Body>]>,
+}
+
+impl Workflow {
+    /// Begins a workflow of this name.
+    pub fn builder(name: impl Into<String>) -> WorkflowBuilder {
+        WorkflowBuilder { name: name.into(), on_failure: OnFailure::default(), tasks: Vec::new() }
+    }
+
+    /// A workflow of one task, with that task's name.
+    ///
+    /// # Errors
+    /// The task's options make no sense.
+    pub fn of(task: Task) -> Result<Self, WorkflowError> {
+        Workflow::builder(task.name()).task(task).build()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.plan.workflow()
+    }
+}
+
+impl fmt::Debug for Workflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workflow").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+/// Makes a [`Workflow`].
+#[derive(Debug, Clone)]
+#[must_use = "a workflow is made by build()"]
+pub struct WorkflowBuilder {
+    name: String,
+    on_failure: OnFailure,
+    tasks: Vec<Task>,
+}
+
+impl WorkflowBuilder {
+    /// Adds a task. The order of definition is the order in which results are listed, no more.
+    pub fn task(mut self, task: Task) -> Self {
+        self.tasks.push(task);
+        self
+    }
+
+    /// What happens to the rest when a task has failed for good.
+    pub fn on_failure(mut self, policy: OnFailure) -> Self {
+        self.on_failure = policy;
+        self
+    }
+
+    /// Checks it.
+    ///
+    /// # Errors
+    /// No name, no tasks, a name twice, an unknown dependency, a cycle, options that contradict each
+    /// other; each names what is wrong.
+    pub fn build(self) -> Result<Workflow, WorkflowError> {
+        if self.name.is_empty() {
+            return Err(WorkflowError::EmptyName);
+        }
+        for task in &self.tasks {
+            check(task)?;
+        }
+        let nodes: Vec<Node> = self.tasks.iter().map(|task| task.node.clone()).collect();
+        let graph = Graph::new(nodes).map_err(WorkflowError::Graph)?;
+        let bodies = self.tasks.iter().map(|task| task.body.clone()).collect();
+        let tasks = self.tasks.into_iter().map(|task| task.plan).collect();
+        let plan = Arc::new(Plan::new(self.name, graph, self.on_failure, tasks));
+        Ok(Workflow { plan, bodies })
+    }
+}
+
+fn check(task: &Task) -> Result<(), WorkflowError> {
+    let plan = &task.plan;
+    let zero = |option: &'static str, limit: Option<Duration>| match limit {
+        Some(Duration::ZERO) => {
+            Err(WorkflowError::Option { task: task.node.name.clone(), option, value: "0".into() })
+        }
+        _ => Ok(()),
+    };
+    zero("timeout", plan.timeout)?;
+    zero("queue_timeout", plan.rules.queue_timeout)?;
+    zero("deadline", plan.rules.deadline)?;
+    zero("weight", (plan.weight == 0).then_some(Duration::ZERO))
+}
+
+/// Why something is no workflow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkflowError {
+    /// It has no name.
+    EmptyName,
+    /// Its tasks and dependencies make no sense.
+    Graph(GraphError),
+    /// An option of a task has a value that is not possible.
+    Option {
+        /// The task.
+        task: String,
+        /// The option.
+        option: &'static str,
+        /// The value, which must be above 0.
+        value: String,
+    },
+}
+
+impl fmt::Display for WorkflowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkflowError::EmptyName => {
+                f.write_str("a workflow needs a name of at least one character")
+            }
+            WorkflowError::Graph(error) => error.fmt(f),
+            WorkflowError::Option { task, option, value } => {
+                write!(f, "{option} of task \"{task}\" is {value}; it must be above 0")
+            }
+        }
+    }
+}
+
+impl std::error::Error for WorkflowError {}

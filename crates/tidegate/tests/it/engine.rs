@@ -1,0 +1,3 @@
+//! The engine: what is promised, tried from outside, on every store.
+
+mod support;

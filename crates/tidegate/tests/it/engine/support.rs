@@ -1,0 +1,61 @@
+//! Engines on each store, and ways to wait for what is to come.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate::{Engine, EngineBuilder};
+
+/// A place for a store. A second engine on the same place finds what the first has left.
+pub(crate) struct Place {
+    kind: Kind,
+}
+
+enum Kind {
+    Memory(Arc<tidegate_core::memory::MemoryStore>),
+}
+
+impl Place {
+    pub(crate) fn memory() -> Self {
+        Place { kind: Kind::Memory(Arc::default()) }
+    }
+
+    /// An engine on this place.
+    pub(crate) fn engine(&self) -> EngineBuilder {
+        match &self.kind {
+            Kind::Memory(store) => Engine::builder("memory:").store(store.clone()),
+        }
+    }
+}
+
+/// Makes a test for each store of an `async fn(Place)`.
+macro_rules! on_every_store {
+    ($($(#[$attribute:meta])* async fn $name:ident($place:ident: Place) $body:block)*) => {$(
+        mod $name {
+            use super::*;
+
+            async fn test($place: Place) $body
+
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn memory() {
+                within(test(Place::memory())).await;
+            }
+        }
+    )*};
+}
+pub(crate) use on_every_store;
+
+/// A test that hangs is a failure.
+pub(crate) async fn within<T>(test: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), test).await.expect("the test hangs")
+}
+
+/// Looks again and again until it is true.
+pub(crate) async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
+    for _ in 0..30_000 {
+        if is_true().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("{what} did not come true");
+}
