@@ -1,0 +1,623 @@
+//! The store that keeps everything in memory: the executable specification of what a store is.
+//!
+//! It is plain maps behind one lock. What a turn does is decided by [`turn::take`], as in every
+//! store; here stands how rows are found and written, with the indexes that other stores have too:
+//! what can be claimed by lane and order, alarms by time, tasks by worker, runs by name and by
+//! idempotency key.
+//!
+//! Invariants: every index agrees with the rows, which [`Store::audit`] checks; numbers of tasks,
+//! workers and records only grow. A turn that panics leaves the store unusable, and it says so,
+//! because part of that turn may have been written.
+//!
+//! Deliberately absent: a clock, chance, files, and whether a process is alive. A worker here is
+//! alive until somebody says otherwise ([`MemoryStore::kill`]).
+
+use crate::lifecycle::{Fence, State, WorkerId};
+use crate::plan::Plan;
+use crate::rows::{Gate, Head, Payload, Place, Row, Rows, Write};
+use crate::store::{
+    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
+    Scope, Store, StoreError, TaskKey, TaskView, Turn, TurnId, Turned,
+};
+use crate::{RunId, Timestamp, audit, turn};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::graph::TaskIndex;
+
+/// A store in memory. It is as durable as its process.
+#[derive(Default)]
+pub struct MemoryStore {
+    memory: Mutex<Memory>,
+}
+
+impl MemoryStore {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The process of this worker is gone: from now on it counts as dead.
+    pub fn kill(&self, worker: WorkerId) {
+        if let Ok(mut memory) = self.memory.lock()
+            && let Some(worker) = memory.workers.get_mut(&worker)
+        {
+            worker.alive = false;
+        }
+    }
+
+    /// Looks at the memory, or changes it, when the answer is asked for.
+    fn with<'s, T: Send + 's>(
+        &'s self,
+        look: impl FnOnce(&mut Memory) -> T + Send + 's,
+    ) -> Answer<'s, T> {
+        Box::pin(async move {
+            match self.memory.lock() {
+                Ok(mut memory) => Ok(look(&mut memory)),
+                Err(_) => Err(StoreError::Unusable(Arc::new(Panicked))),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+/// Somebody has panicked while changing the memory.
+#[derive(Debug)]
+struct Panicked;
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a turn has panicked, and may be half written")
+    }
+}
+
+impl std::error::Error for Panicked {}
+
+impl Store for MemoryStore {
+    fn enlist(&self, worker: NewWorker) -> Answer<'_, WorkerId> {
+        self.with(|memory| memory.enlist(worker))
+    }
+
+    fn dismiss(&self, worker: WorkerId) -> Answer<'_, ()> {
+        self.with(move |memory| memory.dismiss(worker))
+    }
+
+    fn dead(&self) -> Answer<'_, Vec<WorkerId>> {
+        self.with(|memory| {
+            let dead = memory.workers.iter().filter(|(_, worker)| !worker.alive);
+            dead.map(|(&id, _)| id).collect()
+        })
+    }
+
+    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
+        self.with(move |memory| {
+            memory.latest = memory.latest.max(Some(turn.now));
+            match turn::take(memory, &turn) {
+                Ok(turned) => turned,
+            }
+        })
+    }
+
+    fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
+        self.with(move |memory| memory.view(run))
+    }
+
+    fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {
+        self.with(move |memory| memory.page(&page))
+    }
+
+    fn output(&self, task: TaskKey) -> Answer<'_, Option<Bytes>> {
+        self.with(move |memory| memory.kept(task, Payload::Output))
+    }
+
+    fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
+        self.with(move |memory| memory.records_after(run, after, limit))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.with(|memory| memory.counts())
+    }
+
+    fn audit(&self) -> Answer<'_, Vec<Finding>> {
+        self.with(|memory| memory.audit())
+    }
+}
+
+/// What is remembered.
+#[derive(Default)]
+struct Memory {
+    tasks: BTreeMap<TaskKey, (Row, Place)>,
+    payloads: BTreeMap<(TaskKey, u8), Bytes>,
+    /// Their numbers are those of their places, from 1.
+    records: Vec<Record>,
+    /// By what is paused, the oldest pause first.
+    pauses: HashMap<Scope, Vec<Pause>>,
+    workers: BTreeMap<WorkerId, Worker>,
+    /// The last number given to a worker.
+    last_worker: u64,
+    /// The last number given to a task.
+    last_task: i64,
+    /// The latest time that a turn has told.
+    latest: Option<Timestamp>,
+
+    // What follows are indexes: each can be made anew from the above.
+    runs: BTreeMap<RunKey, Vec<u64>>,
+    ids: BTreeMap<RunId, RunKey>,
+    keys: BTreeMap<(Arc<str>, String, String), RunKey>,
+    open: BTreeMap<Arc<str>, BTreeMap<Lane, BTreeSet<(Timestamp, TaskKey)>>>,
+    alarms: BTreeSet<(Timestamp, TaskKey)>,
+    owned: BTreeSet<(WorkerId, TaskKey)>,
+    /// How many stand behind each gate.
+    gates: HashMap<Gate, u64>,
+}
+
+/// A worker that is known.
+struct Worker {
+    queues: BTreeSet<String>,
+    /// Names of tasks by workflow.
+    knows: BTreeMap<String, BTreeSet<String>>,
+    alive: bool,
+}
+
+impl Worker {
+    fn serves(&self, queue: &str) -> bool {
+        self.queues.contains(queue)
+    }
+
+    fn can_run(&self, lane: &Lane, heaviest: u32) -> bool {
+        let (workflow, task, weight) = lane.names();
+        let known = self.knows.get(workflow).is_some_and(|tasks| tasks.contains(task));
+        known && weight <= heaviest
+    }
+}
+
+/// Tasks of one queue that every worker of it can run, or none: the same workflow, name and weight.
+#[derive(Clone)]
+struct Lane {
+    plan: Arc<Plan>,
+    task: TaskIndex,
+}
+
+impl Lane {
+    fn of(row: &Row) -> Self {
+        Lane { plan: row.plan.clone(), task: row.index }
+    }
+
+    fn names(&self) -> (&str, &str, u32) {
+        let (plan, task) = (&self.plan, self.task);
+        (plan.workflow(), plan.graph().name(task), plan.task(task).weight)
+    }
+}
+
+impl PartialEq for Lane {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Lane {}
+
+impl PartialOrd for Lane {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Lane {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.names().cmp(&other.names())
+    }
+}
+
+/// A stretch of time in which nothing of a scope started.
+#[derive(Clone, Copy)]
+struct Pause {
+    from: Timestamp,
+    /// `None` while it lasts.
+    to: Option<Timestamp>,
+}
+
+impl Memory {
+    fn enlist(&mut self, new: NewWorker) -> WorkerId {
+        self.last_worker += 1;
+        let id = WorkerId(self.last_worker);
+        let mut knows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (workflow, task) in new.knows {
+            knows.entry(workflow).or_default().insert(task);
+        }
+        let queues = new.queues.into_iter().collect();
+        self.workers.insert(id, Worker { queues, knows, alive: true });
+        id
+    }
+
+    /// Who still owns something stays known, as dead, until that is taken over.
+    fn dismiss(&mut self, worker: WorkerId) {
+        if self.owned_by(worker).next().is_none() {
+            self.workers.remove(&worker);
+        } else if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.alive = false;
+        }
+    }
+
+    fn owned_by(&self, worker: WorkerId) -> impl Iterator<Item = TaskKey> + '_ {
+        let all = (worker, TaskKey(i64::MIN))..=(worker, TaskKey(i64::MAX));
+        self.owned.range(all).map(|&(_, task)| task)
+    }
+
+    fn rows_of(&self, run: RunKey) -> impl Iterator<Item = &(Row, Place)> {
+        let first = run.task(TaskIndex::from_u32(0));
+        let of_run = move |(row, _): &&(Row, Place)| row.run() == run;
+        self.tasks.range(first..).map(|(_, stored)| stored).take_while(of_run)
+    }
+
+    fn head(&self, run: RunKey) -> &Head {
+        let first = &self.tasks[&run.task(TaskIndex::from_u32(0))].0;
+        first.head.as_ref().expect("the first task of a run carries its head")
+    }
+
+    fn kept(&self, task: TaskKey, kind: Payload) -> Option<Bytes> {
+        self.payloads.get(&(task, kind.code())).cloned()
+    }
+
+    fn last_pause(&mut self, scope: &Scope) -> Option<&mut Pause> {
+        self.pauses.get_mut(scope)?.last_mut().filter(|pause| pause.to.is_none())
+    }
+
+    fn is_paused(&self, scope: &Scope) -> bool {
+        let pauses = self.pauses.get(scope);
+        pauses.and_then(|pauses| pauses.last()).is_some_and(|pause| pause.to.is_none())
+    }
+
+    fn is_queue_paused(&self, queue: &str) -> bool {
+        self.is_paused(&Scope::Store) || self.is_paused(&Scope::Queue(queue.to_owned()))
+    }
+
+    // ------------------------------------------------------------------------------- indexes --
+
+    fn link(&mut self, row: &Row, head: &Head, place: Place) {
+        if let Some(gate) = place.gate {
+            *self.gates.entry(gate).or_default() += 1;
+        }
+        if let (Some(Gate::Open), Some(order)) = (place.gate, place.order) {
+            let lanes = self.open.entry(head.queue.clone()).or_default();
+            lanes.entry(Lane::of(row)).or_default().insert((order, row.key));
+        }
+        self.alarms.extend(place.alarm.map(|alarm| (alarm, row.key)));
+        if let State::Running { worker, .. } = row.life.state {
+            self.owned.insert((worker, row.key));
+        }
+    }
+
+    fn unlink(&mut self, row: &Row, head: &Head, place: Place) {
+        if let Some(count) = place.gate.and_then(|gate| self.gates.get_mut(&gate)) {
+            *count -= 1;
+        }
+        if let (Some(Gate::Open), Some(order)) = (place.gate, place.order) {
+            self.close(&head.queue, &Lane::of(row), (order, row.key));
+        }
+        if let Some(alarm) = place.alarm {
+            self.alarms.remove(&(alarm, row.key));
+        }
+        if let State::Running { worker, .. } = row.life.state {
+            self.owned.remove(&(worker, row.key));
+        }
+    }
+
+    /// Takes a task out of what can be claimed; lanes and queues where nothing is left go too.
+    fn close(&mut self, queue: &Arc<str>, lane: &Lane, entry: (Timestamp, TaskKey)) {
+        let Some(lanes) = self.open.get_mut(queue) else { return };
+        let Some(entries) = lanes.get_mut(lane) else { return };
+        entries.remove(&entry);
+        if entries.is_empty() {
+            lanes.remove(lane);
+        }
+        if lanes.is_empty() {
+            self.open.remove(queue);
+        }
+    }
+
+    // ----------------------------------------------------------------------- what can be read --
+
+    fn view(&self, run: RunId) -> Option<RunView> {
+        let &key = self.ids.get(&run)?;
+        let tasks = self.rows_of(key).map(|(row, _)| TaskView {
+            key: row.key,
+            life: row.life.clone(),
+            ended_at: row.ended_at,
+            error: self
+                .kept(row.key, Payload::Error)
+                .map(|error| String::from_utf8_lossy(&error).into_owned()),
+        });
+        Some(RunView { run: self.summary(key), tasks: tasks.collect() })
+    }
+
+    fn summary(&self, key: RunKey) -> RunSummary {
+        let head = self.head(key);
+        RunSummary {
+            key,
+            id: head.id,
+            plan: self.tasks[&key.task(TaskIndex::from_u32(0))].0.plan.clone(),
+            queue: head.queue.clone(),
+            priority: head.priority,
+            idempotency_key: head.key.clone(),
+            submitted_at: head.submitted_at,
+            paused_at: head.paused_at,
+            ended: head.ended,
+        }
+    }
+
+    fn page(&self, page: &RunsPage) -> Vec<RunSummary> {
+        let before = page.before.unwrap_or(RunKey(i64::MAX));
+        let wanted = |run: &RunSummary| {
+            page.queue.as_ref().is_none_or(|queue| **queue == *run.queue)
+                && page.workflow.as_ref().is_none_or(|name| name == run.plan.workflow())
+                && (!page.open || run.ended.is_none())
+        };
+        let older = self.runs.range(..before).rev().map(|(&run, _)| self.summary(run));
+        older.filter(wanted).take(page.limit as usize).collect()
+    }
+
+    fn records_after(&self, run: Option<RunKey>, after: u64, limit: u32) -> Vec<Record> {
+        let record = |&seq: &u64| self.records[seq as usize - 1].clone();
+        match run {
+            None => {
+                let after = usize::try_from(after).unwrap_or(usize::MAX).min(self.records.len());
+                self.records[after..].iter().take(limit as usize).cloned().collect()
+            }
+            Some(run) => {
+                let all = self.runs.get(&run).map_or(&[][..], Vec::as_slice);
+                let later = &all[all.partition_point(|&seq| seq <= after)..];
+                later.iter().take(limit as usize).map(record).collect()
+            }
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let behind = |gate| self.gates.get(&gate).copied().unwrap_or(0);
+        Counts {
+            ready: behind(Gate::Open),
+            future: behind(Gate::Future),
+            paused: behind(Gate::Paused),
+            running: self.owned.len() as u64,
+        }
+    }
+
+    // --------------------------------------------------------------------------------- audit --
+
+    fn audit(&self) -> Vec<Finding> {
+        let is_known = |worker| self.workers.contains_key(&worker);
+        let mut findings = Vec::new();
+        for &run in self.runs.keys() {
+            let rows: Vec<_> = self.rows_of(run).cloned().collect();
+            let records = self.records_after(Some(run), 0, u32::MAX);
+            findings.extend(audit::run(&rows, Some(&records), is_known, self.latest));
+        }
+        let index = |what: &str| Finding { rule: "index", what: what.to_owned() };
+        findings.extend(self.wrong_indexes().into_iter().map(index));
+        findings
+    }
+
+    /// The indexes, made anew, that differ from those kept.
+    fn wrong_indexes(&self) -> Vec<&'static str> {
+        let mut fresh = Memory::default();
+        let (mut unpaused, mut keys) = (false, BTreeMap::new());
+        for (row, place) in self.tasks.values() {
+            let head = self.head(row.run());
+            fresh.link(row, head, *place);
+            if row.head.is_some() {
+                fresh.ids.insert(head.id, row.run());
+                keys.extend(names(head, &row.plan).map(|names| (names, row.run())));
+                unpaused |= self.is_paused(&Scope::Run(head.id)) != head.paused_at.is_some()
+                    && head.ended.is_none();
+            }
+        }
+        fresh.gates.extend(self.gates.iter().filter(|&(_, &n)| n == 0).map(|(&gate, _)| (gate, 0)));
+        let checks = [
+            (
+                fresh.open == self.open,
+                "the tasks that can be claimed are not those with an open gate",
+            ),
+            (fresh.alarms == self.alarms, "the alarms are not those of the tasks"),
+            (fresh.owned == self.owned, "the tasks of the workers are not those that run"),
+            (fresh.gates == self.gates, "the counts are not those of the tasks"),
+            (fresh.ids == self.ids, "the names of runs are not those of their first tasks"),
+            (keys == self.keys, "the idempotency keys are not those of the runs"),
+            (!unpaused, "a run is paused without a pause, or has one and is not paused"),
+        ];
+        checks.into_iter().filter(|(agrees, _)| !agrees).map(|(_, what)| what).collect()
+    }
+}
+
+/// Under what a run with an idempotency key is found.
+fn names(head: &Head, plan: &Plan) -> Option<(Arc<str>, String, String)> {
+    Some((head.queue.clone(), plan.workflow().to_owned(), head.key.clone()?))
+}
+
+/// How much of the time between is covered by at least one of the pauses.
+fn covered(pauses: impl Iterator<Item = Pause>, from: Timestamp, to: Timestamp) -> Duration {
+    let clip = |pause: Pause| (pause.from.max(from), pause.to.unwrap_or(to).min(to));
+    let mut stretches: Vec<_> = pauses.map(clip).collect();
+    stretches.sort_unstable();
+    let mut covered = Duration::ZERO;
+    let mut reached = from;
+    for (begin, end) in stretches {
+        covered += end.since(begin.max(reached));
+        reached = reached.max(end);
+    }
+    covered
+}
+
+impl Rows for Memory {
+    type Error = Infallible;
+
+    fn find(&mut self, run: RunId) -> Result<Option<RunKey>, Infallible> {
+        Ok(self.ids.get(&run).copied())
+    }
+
+    fn find_key(
+        &mut self,
+        queue: &str,
+        workflow: &str,
+        key: &str,
+    ) -> Result<Option<RunKey>, Infallible> {
+        Ok(self.keys.get(&(queue.into(), workflow.to_owned(), key.to_owned())).copied())
+    }
+
+    fn task(&mut self, task: TaskKey) -> Result<Option<Row>, Infallible> {
+        Ok(self.tasks.get(&task).map(|(row, _)| row.clone()))
+    }
+
+    fn tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Infallible> {
+        Ok(self.rows_of(run).map(|(row, _)| row.clone()).collect())
+    }
+
+    fn due(&mut self, now: Timestamp, max: u32) -> Result<Vec<TaskKey>, Infallible> {
+        let due = self.alarms.range(..=(now, TaskKey(i64::MAX)));
+        Ok(due.take(max as usize).map(|&(_, task)| task).collect())
+    }
+
+    fn next_alarm(&mut self) -> Result<Option<Timestamp>, Infallible> {
+        Ok(self.alarms.first().map(|&(alarm, _)| alarm))
+    }
+
+    fn owned(
+        &mut self,
+        worker: WorkerId,
+        max: u32,
+    ) -> Result<Vec<(TaskKey, Fence, TurnId)>, Infallible> {
+        let row = |task: TaskKey| {
+            let row = &self.tasks[&task].0;
+            (task, row.life.fence, row.turn)
+        };
+        Ok(self.owned_by(worker).take(max as usize).map(row).collect())
+    }
+
+    fn ready(
+        &mut self,
+        worker: WorkerId,
+        heaviest: u32,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
+        let Some(worker) = self.workers.get(&worker) else { return Ok(Vec::new()) };
+        let served = worker.queues.iter().filter(|queue| !self.is_queue_paused(queue));
+        let lanes = served.filter_map(|queue| self.open.get(queue.as_str())).flatten();
+        let lanes = lanes.filter(|(lane, _)| worker.can_run(lane, heaviest));
+        let mut lanes: Vec<_> = lanes.map(|(_, tasks)| tasks.iter().copied()).collect();
+
+        // The first of each lane is on the heap; who is taken makes room for the next of its lane.
+        let firsts = lanes.iter_mut().enumerate();
+        let firsts = firsts.filter_map(|(at, lane)| Some(Reverse((lane.next()?, at))));
+        let mut heap: BinaryHeap<_> = firsts.collect();
+        let mut ready = Vec::new();
+        while ready.len() < max as usize
+            && let Some(Reverse((first, at))) = heap.pop()
+        {
+            ready.push(first);
+            heap.extend(lanes[at].next().map(|next| Reverse((next, at))));
+        }
+        Ok(ready)
+    }
+
+    fn serves(
+        &mut self,
+        worker: WorkerId,
+        heaviest: u32,
+        queue: &Arc<str>,
+        plan: &Arc<Plan>,
+        task: TaskIndex,
+    ) -> Result<bool, Infallible> {
+        let Some(worker) = self.workers.get(&worker) else { return Ok(false) };
+        let lane = Lane { plan: plan.clone(), task };
+        let would = worker.serves(queue) && worker.can_run(&lane, heaviest);
+        Ok(would && !self.is_queue_paused(queue))
+    }
+
+    fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Infallible> {
+        Ok(self.kept(task, kind))
+    }
+
+    fn stood_still(
+        &mut self,
+        run: RunId,
+        queue: &str,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Duration, Infallible> {
+        let scopes = [Scope::Run(run), Scope::Queue(queue.to_owned()), Scope::Store];
+        let pauses = scopes.iter().filter_map(|scope| self.pauses.get(scope)).flatten();
+        Ok(covered(pauses.copied(), from, to))
+    }
+
+    fn allocate(&mut self, tasks: u32) -> Result<RunKey, Infallible> {
+        let first = self.last_task + 1;
+        self.last_task += i64::from(tasks);
+        Ok(RunKey(first))
+    }
+
+    fn insert(&mut self, Write { row, head, place }: Write<'_>) -> Result<(), Infallible> {
+        if row.head.is_some() {
+            let before = self.ids.insert(head.id, row.run());
+            assert!(before.is_none(), "the id of a new run was never used before");
+            if let Some(names) = names(head, &row.plan) {
+                let before = self.keys.insert(names, row.run());
+                assert!(before.is_none(), "whoever begins a run has looked for its key");
+            }
+            self.runs.entry(row.run()).or_default();
+        }
+        self.link(row, head, place);
+        let before = self.tasks.insert(row.key, (row.clone(), place));
+        assert!(before.is_none(), "the number of a new task was never used before");
+        Ok(())
+    }
+
+    fn update(&mut self, Write { row, head, place }: Write<'_>) -> Result<(), Infallible> {
+        let before = self.tasks.insert(row.key, (row.clone(), place));
+        let (was, was_at) = before.expect("what is replaced was there");
+        // A run never changes its queue, so the head of today finds the place of yesterday.
+        self.unlink(&was, head, was_at);
+        self.link(row, head, place);
+        Ok(())
+    }
+
+    fn keep(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Infallible> {
+        self.payloads.insert((task, kind.code()), bytes.clone());
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record) -> Result<u64, Infallible> {
+        let seq = self.records.len() as u64 + 1;
+        self.records.push(Record { seq, ..record.clone() });
+        self.runs.entry(record.run).or_default().push(seq);
+        Ok(seq)
+    }
+
+    fn pause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Infallible> {
+        if self.is_paused(scope) {
+            return Ok(false);
+        }
+        let pauses = self.pauses.entry(scope.clone()).or_default();
+        pauses.push(Pause { from: now, to: None });
+        Ok(true)
+    }
+
+    fn unpause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Infallible> {
+        let Some(pause) = self.last_pause(scope) else { return Ok(false) };
+        // The clock of whoever ends it may be behind the clock of whoever began it.
+        pause.to = Some(now.max(pause.from));
+        Ok(true)
+    }
+
+    fn forget(&mut self, worker: WorkerId) -> Result<(), Infallible> {
+        self.workers.remove(&worker);
+        Ok(())
+    }
+}
