@@ -26,6 +26,8 @@ pub(crate) enum Target {
     AtLeast(f64),
     /// The value is at most so many times the reference.
     TimesReference(f64),
+    /// The value is at least so many times the reference.
+    AtLeastReference(f64),
     /// The value is at most so much above the reference.
     AboveReference(f64),
     /// There is none; the value is for reading.
@@ -43,6 +45,7 @@ impl Figure {
             Target::AtMost(most) => Some(self.value <= most),
             Target::AtLeast(least) => Some(self.value >= least),
             Target::TimesReference(most) => reference.map(|r| self.value <= r * most),
+            Target::AtLeastReference(least) => reference.map(|r| self.value >= r * least),
             Target::AboveReference(most) => reference.map(|r| self.value <= r + most),
             Target::None => None,
         }
@@ -53,6 +56,7 @@ impl Figure {
             Target::AtMost(most) => format!("≤ {most} {}", self.unit),
             Target::AtLeast(least) => format!("≥ {least} {}", self.unit),
             Target::TimesReference(most) => format!("≤ {most}×"),
+            Target::AtLeastReference(least) => format!("≥ {least}×"),
             Target::AboveReference(most) => format!("≤ +{most} {}", self.unit),
             Target::None => String::new(),
         }

@@ -7,6 +7,7 @@ mod bare;
 mod deferred;
 mod figure;
 mod slots;
+mod store;
 mod stream;
 
 use figure::Figure;
@@ -22,8 +23,14 @@ fn main() {
     if wanted == ["bare"] {
         return bare::show();
     }
-    let all: [(&str, Measure); 3] =
-        [("p1", slots::measure), ("p5", deferred::measure), ("p9", stream::measure)];
+    let all: [(&str, Measure); 6] = [
+        ("p1", slots::measure),
+        ("p2", store::measure_lives),
+        ("p3", store::measure_start),
+        ("p4", store::measure_hops),
+        ("p5", deferred::measure),
+        ("p9", stream::measure),
+    ];
     if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
         let known: Vec<_> = all.iter().map(|(name, _)| *name).collect();
         eprintln!("there is no figure \"{unknown}\"; there are: {}", known.join(", "));

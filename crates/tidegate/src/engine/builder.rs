@@ -275,6 +275,13 @@ fn known(workflows: &HashMap<String, Workflow>) -> Vec<(String, String)> {
     tasks.collect()
 }
 
+/// The addresses this build knows.
+const KNOWN: &str = if cfg!(feature = "sqlite") {
+    "\"sqlite:PATH\", \"sqlite:PATH?synchronous=normal\" and \"memory:\""
+} else {
+    "\"memory:\" (the feature `sqlite` is off)"
+};
+
 async fn open(place: Place) -> Result<Arc<dyn Store>, StartError> {
     let address = match place {
         Place::Open(store) => return Ok(store),
@@ -282,8 +289,35 @@ async fn open(place: Place) -> Result<Arc<dyn Store>, StartError> {
     };
     match address.split_once(':') {
         Some(("memory", "")) => Ok(Arc::new(MemoryStore::default())),
-        _ => Err(StartError::Address { address, known: "\"memory:\"" }),
+        #[cfg(feature = "sqlite")]
+        Some(("sqlite", path)) if let Some((path, options)) = sqlite_options(path) => {
+            let path = path.to_owned();
+            let open = move || tidegate_sqlite::SqliteStore::open(path, options);
+            match tokio::task::spawn_blocking(open).await {
+                Ok(Ok(store)) => Ok(Arc::new(store)),
+                Ok(Err(error)) => Err(StartError::Open(Box::new(error))),
+                Err(error) => Err(StartError::Open(Box::new(error))),
+            }
+        }
+        _ => Err(StartError::Address { address, known: KNOWN }),
     }
+}
+
+/// The path of a database, and how it is to be used.
+#[cfg(feature = "sqlite")]
+fn sqlite_options(path: &str) -> Option<(&str, tidegate_sqlite::Options)> {
+    use tidegate_sqlite::Synchronous;
+    let mut options = tidegate_sqlite::Options::default();
+    let path = match path.split_once('?') {
+        None => path,
+        Some((path, "synchronous=full")) => path,
+        Some((path, "synchronous=normal")) => {
+            options.synchronous = Synchronous::Normal;
+            path
+        }
+        Some(_) => return None,
+    };
+    (!path.is_empty()).then_some((path, options))
 }
 
 impl fmt::Debug for EngineBuilder {

@@ -11,6 +11,8 @@ pub(crate) struct Place {
 
 enum Kind {
     Memory(Arc<tidegate_core::memory::MemoryStore>),
+    /// A folder, gone with the place.
+    Sqlite(tempfile::TempDir),
 }
 
 impl Place {
@@ -18,10 +20,17 @@ impl Place {
         Place { kind: Kind::Memory(Arc::default()) }
     }
 
+    pub(crate) fn sqlite() -> Self {
+        Place { kind: Kind::Sqlite(tempfile::tempdir().unwrap()) }
+    }
+
     /// An engine on this place.
     pub(crate) fn engine(&self) -> EngineBuilder {
         match &self.kind {
             Kind::Memory(store) => Engine::builder("memory:").store(store.clone()),
+            Kind::Sqlite(folder) => {
+                Engine::builder(format!("sqlite:{}", folder.path().join("jobs.db").display()))
+            }
         }
     }
 }
@@ -38,6 +47,13 @@ macro_rules! on_every_store {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn memory() {
                 within(test(Place::memory())).await;
+            }
+
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[cfg(feature = "sqlite")]
+            async fn sqlite() {
+                within(test(Place::sqlite())).await;
             }
         }
     )*};

@@ -1,0 +1,196 @@
+-- What a run was planned to do, each plan once. Plans are never changed and never deleted: every
+-- process remembers which number it has seen for which plan.
+CREATE TABLE plan (
+    id   INTEGER PRIMARY KEY,
+    hash INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE INDEX plan_hash ON plan (hash);
+
+-- A workflow in a queue. Never changed and never deleted, like plans.
+CREATE TABLE workflow (
+    id    INTEGER PRIMARY KEY,
+    queue TEXT NOT NULL,
+    name  TEXT NOT NULL,
+    UNIQUE (queue, name)
+) STRICT;
+
+-- Tasks that are alike for a claim: whoever may take one of them may take any. Never changed and
+-- never deleted, like plans.
+CREATE TABLE lane (
+    id       INTEGER PRIMARY KEY,
+    workflow INTEGER NOT NULL,
+    task     TEXT NOT NULL,
+    weight   INTEGER NOT NULL,
+    UNIQUE (workflow, task, weight)
+) STRICT;
+
+-- A task of a run. The tasks of a run have consecutive numbers, in the order of the plan. The row of
+-- the first one is the run as well: what comes behind ended_at is NULL in all others.
+-- Times are microseconds since 1970; codes are those of tidegate-core.
+CREATE TABLE task (
+    key          INTEGER PRIMARY KEY,
+    idx          INTEGER NOT NULL,
+    plan         INTEGER NOT NULL,
+    lane         INTEGER NOT NULL,
+    state        INTEGER NOT NULL,
+    reason       INTEGER,
+    fence        INTEGER NOT NULL,
+    attempt      INTEGER NOT NULL,
+    entries      INTEGER NOT NULL,
+    recoveries   INTEGER NOT NULL,
+    active       INTEGER NOT NULL,
+    started      INTEGER,
+    stopping     INTEGER,
+    worker       INTEGER,
+    since        INTEGER,
+    due          INTEGER,
+    begun_at     INTEGER,
+    waits_since  INTEGER,
+    waits_for    TEXT,
+    turn         INTEGER NOT NULL,
+    gate         INTEGER,
+    claim_order  INTEGER,
+    alarm        INTEGER,
+    ended_at     INTEGER,
+    run_id       BLOB,
+    workflow     INTEGER,
+    priority     INTEGER,
+    run_key      TEXT,
+    not_before   INTEGER,
+    submitted_at INTEGER,
+    paused_at    INTEGER,
+    cancelled    INTEGER,
+    failing      INTEGER,
+    outcome      INTEGER,
+    run_ended_at INTEGER,
+    parent_task  INTEGER,
+    retry_of     INTEGER
+) STRICT;
+
+-- Only what is alive is in these, so that they stay as small as the work in flight.
+CREATE INDEX task_claim ON task (lane, claim_order) WHERE gate = 0;
+CREATE INDEX task_gated ON task (gate) WHERE gate > 0;
+CREATE INDEX task_alarm ON task (alarm) WHERE alarm IS NOT NULL;
+CREATE INDEX task_worker ON task (worker) WHERE worker IS NOT NULL;
+CREATE UNIQUE INDEX task_run_id ON task (run_id) WHERE run_id IS NOT NULL;
+CREATE UNIQUE INDEX task_run_key ON task (workflow, run_key) WHERE run_key IS NOT NULL;
+
+-- What is kept beside a task: input, output, what it put into the context, what went wrong.
+CREATE TABLE payload (
+    task INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (task, kind)
+) STRICT, WITHOUT ROWID;
+
+-- What happened, in order; never changed.
+CREATE TABLE record (
+    seq      INTEGER PRIMARY KEY,
+    at       INTEGER NOT NULL,
+    run      INTEGER NOT NULL,
+    idx      INTEGER NOT NULL,
+    what     INTEGER NOT NULL,
+    reason   INTEGER,
+    attempt  INTEGER NOT NULL,
+    entry    INTEGER NOT NULL,
+    worker   INTEGER,
+    begun_at INTEGER,
+    active   INTEGER NOT NULL,
+    error    TEXT
+) STRICT;
+CREATE INDEX record_run ON record (run);
+
+-- The largest numbers that rows had which were deleted, so that none is given twice.
+CREATE TABLE used (
+    name   TEXT PRIMARY KEY,
+    number INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- One process with an engine. Its number is never given again; its lock file has it as its name.
+CREATE TABLE worker (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    name       TEXT NOT NULL,
+    started_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE worker_queue (
+    worker INTEGER NOT NULL,
+    queue  TEXT NOT NULL,
+    PRIMARY KEY (worker, queue)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE worker_knows (
+    worker   INTEGER NOT NULL,
+    workflow TEXT NOT NULL,
+    task     TEXT NOT NULL,
+    PRIMARY KEY (worker, workflow, task)
+) STRICT, WITHOUT ROWID;
+
+-- Pauses, also those that are over: how long something stood still is told by them.
+-- Scope 0 is a run, named by its id as text; 1 a queue; 2 the store, with an empty name.
+CREATE TABLE pause (
+    scope       INTEGER NOT NULL,
+    name        TEXT NOT NULL,
+    paused_at   INTEGER NOT NULL,
+    unpaused_at INTEGER
+) STRICT;
+CREATE INDEX pause_name ON pause (scope, name);
+CREATE UNIQUE INDEX pause_open ON pause (scope, name) WHERE unpaused_at IS NULL;
+
+-- Waits and steps that are stored: under which name, when due, how they ended.
+CREATE TABLE wait (
+    task       INTEGER NOT NULL,
+    kind       INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    occurrence INTEGER NOT NULL,
+    due        INTEGER,
+    outcome    BLOB,
+    ended_at   INTEGER,
+    PRIMARY KEY (task, kind, name, occurrence)
+) STRICT, WITHOUT ROWID;
+
+-- Signals that were sent to a run, first in, first out for each name.
+CREATE TABLE signal (
+    seq      INTEGER PRIMARY KEY,
+    run      INTEGER NOT NULL,
+    name     TEXT NOT NULL,
+    body     BLOB,
+    sent_at  INTEGER NOT NULL,
+    taken_by INTEGER
+) STRICT;
+CREATE INDEX signal_waiting ON signal (run, name, seq) WHERE taken_by IS NULL;
+
+-- Limits by name: so many units at once, so many begins in a time, or both.
+CREATE TABLE task_limit (
+    name     TEXT PRIMARY KEY,
+    at_once  INTEGER,
+    rate     INTEGER,
+    rate_per INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- Which task holds how much of which limit.
+CREATE TABLE hold (
+    task  INTEGER NOT NULL,
+    name  TEXT NOT NULL,
+    key   TEXT NOT NULL,
+    units INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    PRIMARY KEY (task, name, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX hold_name ON hold (name, key);
+
+-- For people: runs as such.
+CREATE VIEW run AS
+SELECT
+    task.key,
+    lower(hex(task.run_id)) AS id,
+    workflow.queue,
+    workflow.name AS workflow,
+    task.priority,
+    task.run_key AS idempotency_key,
+    datetime(task.submitted_at / 1000000, 'unixepoch') AS submitted_at,
+    datetime(task.paused_at / 1000000, 'unixepoch') AS paused_at,
+    CASE task.outcome WHEN 0 THEN 'succeeded' WHEN 1 THEN 'failed' WHEN 2 THEN 'cancelled' END
+        AS outcome,
+    datetime(task.run_ended_at / 1000000, 'unixepoch') AS ended_at
+FROM task JOIN workflow ON workflow.id = task.workflow
+WHERE task.run_id IS NOT NULL;

@@ -1,0 +1,212 @@
+//! Every way in which the database contradicts itself.
+//!
+//! What must hold of a run is told by [`tidegate_core::audit`], the same for every store. Here stand
+//! the reading of all runs, a few at a time, each in a transaction of its own, and the rules that only
+//! this store can check:
+//!
+//! - `file`: SQLite itself finds tables and indexes as they should be.
+//! - `columns`: the columns of a row make a task, and what they name exists.
+//! - `lane`: a task stands in the lane of its queue, workflow, name and weight.
+//! - `pause`: a run that is paused has a pause that is not over, and only such.
+//! - `stray`: nothing is kept beside a task, or recorded of a run, that does not exist.
+
+use crate::columns::{self, Stored, worker_id};
+use crate::error::Error;
+use crate::open::Place;
+use crate::reader::{Reading, Snapshot};
+use crate::sql::SELECT_TASK_AND_PLACE;
+use rusqlite::OptionalExtension;
+use std::collections::HashSet;
+use tidegate_core::audit;
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::rows::{Corrupt, Place as RowPlace, Row};
+use tidegate_core::store::{Finding, RunKey};
+
+/// Tasks that are looked at in one transaction.
+const STEP: usize = 1_000;
+
+/// Findings after which it looks no further: so many say that something is thoroughly wrong.
+const FINDINGS_MAX: usize = 1_000;
+
+/// What SQLite is asked to check, one after the other, so that no snapshot is held for all of it.
+const TABLES: [&str; 8] =
+    ["plan", "workflow", "lane", "task", "payload", "record", "worker", "pause"];
+
+/// Looks at everything.
+pub(crate) fn audit(place: &Place) -> Result<Vec<Finding>, Error> {
+    place.check()?;
+    let mut reading = Reading::open(place)?;
+    let mut findings = Vec::new();
+    for table in TABLES {
+        let check = format!("PRAGMA integrity_check({table})");
+        let mut check = reading.connection.prepare(&check)?;
+        let lines = check.query_map([], |row| row.get::<_, String>(0))?;
+        for line in lines.collect::<rusqlite::Result<Vec<_>>>()? {
+            if line != "ok" {
+                findings.push(finding("file", format!("table {table}: {line}")));
+            }
+        }
+    }
+    let mut next = Some(i64::MIN);
+    while let Some(first) = next
+        && findings.len() < FINDINGS_MAX
+    {
+        next = reading.at_once(|snapshot| Step { snapshot, findings: &mut findings }.look(first))?;
+    }
+    Ok(findings)
+}
+
+fn finding(rule: &'static str, what: String) -> Finding {
+    Finding { rule, what }
+}
+
+/// A task as it is stored, and where it is found.
+type Found = (Stored, Result<RowPlace, Corrupt>);
+
+/// Some runs, in one transaction.
+struct Step<'s, 'r> {
+    snapshot: &'s mut Snapshot<'r>,
+    findings: &'s mut Vec<Finding>,
+}
+
+impl Step<'_, '_> {
+    /// Looks at the runs from this number on; where the next step begins, if there is one.
+    fn look(&mut self, first: i64) -> Result<Option<i64>, Error> {
+        let mut found = self.tasks("key >= ?1", first, STEP)?;
+        let is_last = found.len() < STEP;
+        if !is_last {
+            // The last run may go on behind. If it is the only one, it is looked at as a whole.
+            let last = found.last().map_or(first, |(stored, _)| run_of(stored).0);
+            found.retain(|(stored, _)| run_of(stored).0 != last);
+            if found.is_empty() {
+                found = self.tasks("key >= ?1 AND key - idx <= ?1", last, usize::MAX)?;
+            }
+        }
+        let next = found.last().map(|(stored, _)| stored.key.saturating_add(1));
+        let next = next.filter(|_| !is_last);
+        self.strays(first, next.unwrap_or(i64::MAX))?;
+        let known = self.workers()?;
+        let mut found = found.into_iter().peekable();
+        while let Some(run) = found.peek().map(|(stored, _)| run_of(stored)) {
+            let of_run = std::iter::from_fn(|| found.next_if(|(stored, _)| run_of(stored) == run));
+            let of_run = of_run.collect();
+            self.run(run, of_run, &known)?;
+        }
+        Ok(next)
+    }
+
+    fn tasks(&self, which: &str, first: i64, max: usize) -> Result<Vec<Found>, Error> {
+        let select = format!("{SELECT_TASK_AND_PLACE} WHERE {which} ORDER BY key LIMIT ?2");
+        let mut select = self.snapshot.connection.prepare(&select)?;
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let found = select.query_map((first, max), |row| {
+            Ok((columns::read(row)?, columns::read_place(row)?))
+        })?;
+        Ok(found.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn workers(&self) -> Result<HashSet<WorkerId>, Error> {
+        let mut select = self.snapshot.connection.prepare("SELECT id FROM worker")?;
+        let workers = select.query_map([], |row| row.get(0).map(worker_id))?;
+        Ok(workers.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn run(
+        &mut self,
+        run: RunKey,
+        found: Vec<Found>,
+        known: &HashSet<WorkerId>,
+    ) -> Result<(), Error> {
+        let mut tasks = Vec::with_capacity(found.len());
+        let mut lanes = Vec::with_capacity(found.len());
+        for (stored, place) in found {
+            let (key, lane) = (stored.key, stored.lane);
+            let row = self.snapshot.row(stored);
+            let place = place.map_err(|source| Error::Task { key, source });
+            match row.and_then(|row| Ok((row, place?))) {
+                Ok(task) => {
+                    tasks.push(task);
+                    lanes.push(lane);
+                }
+                Err(Error::Sqlite(error)) => return Err(error.into()),
+                Err(error) => self.complain("columns", format!("task {key}: {error}")),
+            }
+        }
+        let records = self.snapshot.records(run)?;
+        let is_known = |worker| known.contains(&worker);
+        self.findings.extend(audit::run(&tasks, Some(&records), is_known, None));
+        let queue = tasks.first().and_then(|(first, _)| first.head.as_ref());
+        if let Some(queue) = queue.map(|head| head.queue.clone()) {
+            for ((row, _), lane) in tasks.iter().zip(lanes) {
+                self.lane(row, lane, &queue)?;
+            }
+        }
+        match tasks.first() {
+            Some((first, _)) => self.pause(first),
+            None => Ok(()),
+        }
+    }
+
+    fn lane(&mut self, row: &Row, lane: i64, queue: &str) -> Result<(), Error> {
+        let select = "SELECT workflow.queue, workflow.name, lane.task, lane.weight FROM lane \
+                      JOIN workflow ON workflow.id = lane.workflow WHERE lane.id = ?1";
+        let mut select = self.snapshot.connection.prepare(select)?;
+        let found = select.query_row([lane], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, u32>(3)?))
+        });
+        let found: Option<(String, String, String, _)> = found.optional()?;
+        drop(select);
+        let (workflow, task) = (row.plan.workflow(), row.plan.graph().name(row.index));
+        let right = (queue, workflow, task, row.planned().weight);
+        let is_right =
+            found.as_ref().is_some_and(|(a, b, c, d)| (a.as_str(), b.as_str(), c.as_str(), *d) == right);
+        if !is_right {
+            let what = format!("task {} stands in {found:?}, and should in {right:?}", row.key.0);
+            self.complain("lane", what);
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self, first: &Row) -> Result<(), Error> {
+        let Some(head) = first.head.as_ref().filter(|head| head.ended.is_none()) else {
+            return Ok(());
+        };
+        let select = "SELECT 1 FROM pause WHERE scope = 0 AND name = ?1 AND unpaused_at IS NULL";
+        let mut select = self.snapshot.connection.prepare(select)?;
+        let paused = select.exists([head.id.to_string()])?;
+        drop(select);
+        if paused != head.paused_at.is_some() {
+            let what = if paused { "has a pause and is not paused" } else { "lacks its pause" };
+            self.complain("pause", format!("run {} {what}", head.id));
+        }
+        Ok(())
+    }
+
+    /// What belongs to tasks of these numbers that do not exist.
+    fn strays(&mut self, first: i64, end: i64) -> Result<(), Error> {
+        let checks = [
+            ("payload", "SELECT DISTINCT task FROM payload WHERE task >= ?1 AND task < ?2 \
+                         AND NOT EXISTS (SELECT 1 FROM task WHERE key = payload.task)"),
+            ("record", "SELECT DISTINCT run FROM record WHERE run >= ?1 AND run < ?2 \
+                        AND NOT EXISTS (SELECT 1 FROM task WHERE key = record.run)"),
+        ];
+        for (table, select) in checks {
+            let mut select = self.snapshot.connection.prepare(select)?;
+            let keys = select.query_map((first, end), |row| row.get::<_, i64>(0))?;
+            let keys = keys.take(FINDINGS_MAX).collect::<rusqlite::Result<Vec<_>>>()?;
+            drop(select);
+            for key in keys {
+                self.complain("stray", format!("a {table} of task {key}, which does not exist"));
+            }
+        }
+        Ok(())
+    }
+
+    fn complain(&mut self, rule: &'static str, what: String) {
+        self.findings.push(finding(rule, what));
+    }
+}
+
+fn run_of(stored: &Stored) -> RunKey {
+    RunKey(stored.key - i64::from(stored.index))
+}

@@ -1,0 +1,293 @@
+//! The writer's connection: transactions, what it remembers between them, workers.
+//!
+//! What is remembered is true as long as nobody else has written, which the database tells at the
+//! beginning of each transaction; and it is forgotten when a transaction is rolled back.
+
+use crate::columns::{Belongs, worker_id};
+use crate::error::{Error, is_busy};
+use crate::lanes::{Lane, Paused, Served};
+use crate::lock::{LOOK_EVERY, Locks};
+use crate::open::Opened;
+use crate::plans::{self, Catalog, Plans};
+use crate::sql::Statements;
+use rusqlite::{ErrorCode, OptionalExtension};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+use tidegate_core::graph::TaskIndex;
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::plan::Plan;
+use tidegate_core::store::NewWorker;
+
+/// The writer's connection.
+pub(crate) struct Ledger<'c> {
+    pub(crate) opened: &'c Opened,
+    pub(crate) sql: Statements<'c>,
+    pub(crate) catalog: Catalog,
+    plans: Plans,
+    pub(crate) seen: Seen,
+    locks: Locks,
+    /// What the database last said about others that write.
+    data_version: i64,
+}
+
+/// What is remembered until somebody else writes.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// The last numbers given.
+    pub(crate) last_task: Option<i64>,
+    pub(crate) last_record: Option<i64>,
+    last_lane: Option<i64>,
+    paused: Option<Paused>,
+    /// `None` is a worker that is not known.
+    workers: HashMap<WorkerId, Option<Served>>,
+    /// Lanes in which nothing can be claimed.
+    pub(crate) empty: HashSet<i64>,
+}
+
+impl Seen {
+    /// The lanes in which there may be something for a worker; both it and what is paused were
+    /// looked up.
+    pub(crate) fn lanes(&self, worker: WorkerId, heaviest: u32) -> Vec<i64> {
+        let Some(Some(served)) = self.workers.get(&worker) else { return Vec::new() };
+        let may_have = |lane: &&Lane| {
+            let stopped = self.paused.as_ref().is_some_and(|paused| paused.stops(&lane.queue));
+            lane.weight <= heaviest && !stopped && !self.empty.contains(&lane.id)
+        };
+        served.lanes.iter().filter(may_have).map(|lane| lane.id).collect()
+    }
+}
+
+impl<'c> Ledger<'c> {
+    pub(crate) fn new(opened: &'c Opened) -> rusqlite::Result<Self> {
+        Ok(Ledger {
+            opened,
+            sql: Statements::prepare(&opened.connection)?,
+            catalog: Catalog::default(),
+            plans: Plans::default(),
+            seen: Seen::default(),
+            locks: Locks::new(opened.place.locks.clone()),
+            data_version: -1,
+        })
+    }
+
+    /// Locks the database for writing. Waits for others, but not for ever.
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        let began = Instant::now();
+        let inside = self.opened.turnstile.enter();
+        loop {
+            match self.sql.begin.raw_execute() {
+                Ok(_) => break,
+                Err(error) if is_busy(&error) && began.elapsed() < self.opened.busy_timeout => {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        drop(inside);
+        let data_version = self.sql.data_version.query_row([], |row| row.get(0))?;
+        if data_version != self.data_version {
+            self.data_version = data_version;
+            self.seen = Seen::default();
+        }
+        Ok(())
+    }
+
+    /// Once this returns without an error, all that was written since the beginning survives.
+    pub(crate) fn commit(&mut self) -> Result<(), Error> {
+        self.opened.place.check()?;
+        self.sql.commit.raw_execute().map_err(|error| match error.sqlite_error_code() {
+            // The log may have got as far as the mark that ends a transaction. It does not count
+            // while this process lives; after a crash it might.
+            Some(ErrorCode::SystemIoFailure) => Error::HalfCommitted(error),
+            _ => Error::Sqlite(error),
+        })?;
+        self.locks.committed();
+        Ok(())
+    }
+
+    /// Nothing that was written since the beginning has happened. Also good after a failed commit,
+    /// and where nothing was begun.
+    pub(crate) fn roll_back(&mut self) {
+        self.locks.roll_back();
+        // SQLite ends a transaction by itself after some errors.
+        if !self.opened.connection.is_autocommit()
+            && let Err(error) = self.sql.rollback.raw_execute()
+        {
+            tracing::error!(%error, "a transaction could not be rolled back");
+        }
+        self.seen = Seen::default();
+        self.catalog = Catalog::default();
+        self.plans = Plans::default();
+    }
+
+    /// The length of the log in bytes.
+    pub(crate) fn log_size(&mut self, page: u64) -> rusqlite::Result<u64> {
+        let pages = self.sql.log_size.query_row([], |row| row.get::<_, i64>(1))?;
+        Ok(u64::try_from(pages).unwrap_or(0) * page)
+    }
+
+    /// Where a task belongs; what is missing for that is added.
+    pub(crate) fn belongs(
+        &mut self,
+        queue: &Arc<str>,
+        plan: &Arc<Plan>,
+        task: TaskIndex,
+    ) -> Result<Belongs, Error> {
+        if self.plans.known(plan).is_none() {
+            let id = self.plan_id(plan)?;
+            self.plans.add(plan, id);
+        }
+        if self.plans.known(plan).is_none_or(|known| known.filed(queue).is_none()) {
+            let (workflow, lanes) = self.lanes_of(queue, plan)?;
+            let known = self.plans.known(plan).expect("it was just added");
+            known.file(queue.clone(), workflow, lanes);
+        }
+        let known = self.plans.known(plan).expect("it was just added");
+        let filed = known.at(known.filed(queue).expect("it was just filed"));
+        let lane = filed.lanes[task.as_usize()];
+        Ok(Belongs { plan: known.id, workflow: filed.workflow, lane })
+    }
+
+    fn plan_id(&mut self, plan: &Plan) -> Result<i64, Error> {
+        let body = plan.encode();
+        let hash = plans::hash(&body);
+        let mut alike = self.sql.find_plan.query([hash])?;
+        while let Some(row) = alike.next()? {
+            if row.get_ref(1)?.as_bytes().is_ok_and(|stored| stored == body) {
+                return Ok(row.get(0)?);
+            }
+        }
+        drop(alike);
+        Ok(self.sql.add_plan.insert((hash, body))?)
+    }
+
+    fn lanes_of(&mut self, queue: &str, plan: &Plan) -> Result<(i64, Vec<i64>), Error> {
+        let name = plan.workflow();
+        let found = self.sql.find_workflow.query_row((queue, name), |row| row.get(0));
+        let workflow = match found.optional()? {
+            Some(workflow) => workflow,
+            None => self.sql.add_workflow.insert((queue, name))?,
+        };
+        let mut lanes = Vec::with_capacity(plan.task_count());
+        for task in plan.graph().tasks() {
+            let lane = (workflow, plan.graph().name(task), plan.task(task).weight);
+            let found = self.sql.find_lane.query_row(lane, |row| row.get(0)).optional()?;
+            lanes.push(match found {
+                Some(lane) => lane,
+                None => {
+                    let id = self.sql.add_lane.insert(lane)?;
+                    self.seen.last_lane = Some(id);
+                    id
+                }
+            });
+        }
+        Ok((workflow, lanes))
+    }
+
+    /// What is paused.
+    pub(crate) fn paused(&mut self) -> Result<&Paused, Error> {
+        if self.seen.paused.is_none() {
+            let mut paused = Paused::default();
+            let mut rows = self.sql.open_pauses.query([])?;
+            while let Some(row) = rows.next()? {
+                match row.get(0)? {
+                    QUEUE => drop(paused.queues.insert(row.get(1)?)),
+                    _ => paused.store = true,
+                }
+            }
+            self.seen.paused = Some(paused);
+        }
+        Ok(self.seen.paused.as_ref().expect("it was just looked up"))
+    }
+
+    /// What is paused has changed.
+    pub(crate) fn forget_paused(&mut self) {
+        self.seen.paused = None;
+    }
+
+    /// What a worker serves, with all lanes there are; `None` if there is no such worker.
+    pub(crate) fn served(&mut self, worker: WorkerId) -> Result<Option<&Served>, Error> {
+        let Ledger { sql, seen, .. } = self;
+        let Seen { workers, last_lane, .. } = seen;
+        let served = match workers.entry(worker) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(load_worker(sql, worker)?),
+        };
+        let Some(served) = served else { return Ok(None) };
+        let last = match *last_lane {
+            Some(last) => last,
+            None => *last_lane.insert(sql.last_lane.query_row([], |row| row.get(0))?),
+        };
+        if served.last < last {
+            let mut rows = sql.worker_lanes.query((worker.0 as i64, served.last))?;
+            while let Some(row) = rows.next()? {
+                let (id, queue, weight) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                served.lanes.push(Lane { id, queue, weight });
+            }
+            served.last = last;
+        }
+        Ok(Some(served))
+    }
+
+    /// Adds a worker, alive.
+    pub(crate) fn enlist(&mut self, new: &NewWorker) -> Result<WorkerId, Error> {
+        let id = self.sql.enlist.insert((&new.name, new.now.as_micros()))?;
+        for queue in &new.queues {
+            self.sql.add_worker_queue.execute((id, queue))?;
+        }
+        for (workflow, task) in &new.knows {
+            self.sql.add_worker_knows.execute((id, workflow, task))?;
+        }
+        let known = self.sql.workers.query_map([], |row| row.get(0).map(worker_id))?;
+        let known = known.collect::<rusqlite::Result<HashSet<_>>>()?;
+        let worker = worker_id(id);
+        self.locks.take(worker, |worker| known.contains(&worker))?;
+        self.seen.workers.remove(&worker);
+        Ok(worker)
+    }
+
+    /// A worker that goes. If it still owns something it stays known, as dead, until that is taken
+    /// over.
+    pub(crate) fn dismiss(&mut self, worker: WorkerId) -> Result<(), Error> {
+        if self.sql.owned.exists((worker.0 as i64, 1))? {
+            self.locks.doom(worker);
+            return Ok(());
+        }
+        self.forget_worker(worker)
+    }
+
+    /// Forgets a worker.
+    pub(crate) fn forget_worker(&mut self, worker: WorkerId) -> Result<(), Error> {
+        let id = worker.0 as i64;
+        self.sql.forget.execute([id])?;
+        self.sql.forget_queues.execute([id])?;
+        self.sql.forget_knows.execute([id])?;
+        self.seen.workers.remove(&worker);
+        self.locks.doom(worker);
+        Ok(())
+    }
+}
+
+fn load_worker(sql: &mut Statements<'_>, worker: WorkerId) -> Result<Option<Served>, Error> {
+    let id = worker.0 as i64;
+    if !sql.worker.exists([id])? {
+        return Ok(None);
+    }
+    let queues = sql.worker_queues.query_map([id], |row| row.get(0))?;
+    let queues = queues.collect::<rusqlite::Result<_>>()?;
+    let mut knows: HashMap<String, HashSet<String>> = HashMap::new();
+    let mut rows = sql.worker_knows.query([id])?;
+    while let Some(row) = rows.next()? {
+        knows.entry(row.get(0)?).or_default().insert(row.get(1)?);
+    }
+    Ok(Some(Served { queues, knows, lanes: Vec::new(), last: 0 }))
+}
+
+/// What a pause stops, as the number that is kept.
+pub(crate) const RUN: i64 = 0;
+/// See [`RUN`].
+pub(crate) const QUEUE: i64 = 1;
+/// See [`RUN`].
+pub(crate) const STORE: i64 = 2;

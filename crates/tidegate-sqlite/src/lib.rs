@@ -1,0 +1,39 @@
+//! The SQLite store of tidegate: one file, one writer, nothing lost.
+//!
+//! [`SqliteStore`] implements [`Store`](tidegate_core::store::Store) on a SQLite database. One thread
+//! owns the connection that writes; what callers have queued meanwhile it commits together. Reading
+//! is done by threads of its own on connections that cannot write. Any number of processes on one
+//! machine may use the same file.
+//!
+//! The parts, from the outside in:
+//!
+//! - `store`: [`SqliteStore`] itself, which only passes on.
+//! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
+//! - `writer`: the thread that writes: transactions, group commit, folding back the log.
+//! - `ledger`, `rows`: one transaction: the [`Rows`](tidegate_core::rows::Rows) a turn works on.
+//! - `plans`, `lanes`: what the writer remembers between transactions.
+//! - `sql`, `columns`: the statements, and rows from and to columns.
+//! - `reader`, `audit`: reading.
+//! - `lock`: which workers are alive; whose turn it is to write.
+//!
+//! Invariants: nothing here knows what a state means; nothing is answered before it is committed;
+//! what is remembered between transactions is forgotten when one is rolled back.
+
+mod audit;
+mod columns;
+mod error;
+mod lanes;
+mod ledger;
+mod lock;
+mod migrate;
+mod mounts;
+mod open;
+mod plans;
+mod reader;
+mod rows;
+mod sql;
+mod store;
+mod writer;
+
+pub use open::{OpenError, Options, Synchronous};
+pub use store::SqliteStore;

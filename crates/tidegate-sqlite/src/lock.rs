@@ -1,0 +1,264 @@
+//! Locks of the operating system, which end with the process that holds them.
+//!
+//! In a folder beside the database there is one small file for each worker, held locked as long as
+//! the worker lives and never used for another one: whoever can lock it, or does not find it, knows
+//! that the worker is dead. And there is the turnstile, which whoever wants to write goes through, so
+//! that a process that writes seldom gets its turn beside one that writes without a pause.
+//!
+//! Files appear and stray ones disappear only while the database is locked for writing, so that
+//! nobody removes the file of a worker that is just about to lock it.
+//!
+//! The database file itself is never opened here: closing it would release the locks that SQLite has
+//! on it in this process.
+
+use crate::error::Error;
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tidegate_core::lifecycle::WorkerId;
+
+/// How often somebody looks whether it is its turn. Short against a transaction, long against a look.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(300);
+
+/// The turnstile is only for politeness: whoever holds it for longer has been stopped, and is passed.
+const TURNSTILE_MAX: Duration = Duration::from_secs(1);
+
+/// What the name of a worker's file ends with.
+const SUFFIX: &str = ".lock";
+
+/// The folder with the locks of a database.
+#[derive(Debug, Clone)]
+pub(crate) struct LockFolder {
+    path: PathBuf,
+}
+
+impl LockFolder {
+    /// That of the database at this place, which need not exist.
+    pub(crate) fn of(database: &Path) -> Self {
+        let mut path = database.as_os_str().to_owned();
+        path.push("-workers");
+        LockFolder { path: path.into() }
+    }
+
+    /// Makes the folder unless it exists.
+    pub(crate) fn create(&self) -> io::Result<()> {
+        let mut builder = DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        match builder.create(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        }
+    }
+
+    pub(crate) fn turnstile(&self) -> io::Result<Turnstile> {
+        open_lock(&self.path.join("turnstile")).map(|file| Turnstile { file })
+    }
+
+    /// Whether the worker is alive: somebody holds its file locked.
+    pub(crate) fn is_alive(&self, worker: WorkerId) -> Result<bool, Error> {
+        let path = self.file_of(worker);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(source) => return Err(Error::Lock { file: path, source }),
+        };
+        // Shared, so that two who look at the same time do not take each other for the worker.
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(source)) => Err(Error::Lock { file: path, source }),
+        }
+    }
+
+    /// Removes the files of workers that are neither known nor alive. Only while the database is
+    /// locked for writing.
+    fn remove_strays(&self, is_known: impl Fn(WorkerId) -> bool) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        for name in entries.flatten().map(|entry| entry.file_name()) {
+            let number = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            let Some(worker) = number.and_then(|n| n.parse().ok()).map(WorkerId) else { continue };
+            if !is_known(worker) && matches!(self.is_alive(worker), Ok(false)) {
+                // What cannot be removed is in nobody's way.
+                let _ = fs::remove_file(self.file_of(worker));
+            }
+        }
+    }
+
+    fn file_of(&self, worker: WorkerId) -> PathBuf {
+        self.path.join(format!("{}{SUFFIX}", worker.0))
+    }
+}
+
+/// The files of the workers that live in this process, by this store.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    folder: LockFolder,
+    held: HashMap<WorkerId, File>,
+    /// Taken in a transaction that is not over.
+    taken: Vec<WorkerId>,
+    /// Of workers that will be forgotten once the transaction is over.
+    doomed: Vec<WorkerId>,
+}
+
+impl Locks {
+    pub(crate) fn new(folder: LockFolder) -> Self {
+        Locks { folder, held: HashMap::new(), taken: Vec::new(), doomed: Vec::new() }
+    }
+
+    /// A worker that is about to be known is alive from here on.
+    pub(crate) fn take(
+        &mut self,
+        worker: WorkerId,
+        is_known: impl Fn(WorkerId) -> bool,
+    ) -> Result<(), Error> {
+        let path = self.folder.file_of(worker);
+        let locked = open_lock(&path).and_then(|file| match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        });
+        let file = locked.map_err(|source| Error::Lock { file: path, source })?;
+        self.held.insert(worker, file);
+        self.taken.push(worker);
+        self.folder.remove_strays(is_known);
+        Ok(())
+    }
+
+    /// A worker will not be known any more.
+    pub(crate) fn doom(&mut self, worker: WorkerId) {
+        self.doomed.push(worker);
+    }
+
+    /// The transaction is over and counts.
+    pub(crate) fn committed(&mut self) {
+        self.taken.clear();
+        for worker in std::mem::take(&mut self.doomed) {
+            self.remove(worker);
+        }
+    }
+
+    /// The transaction will be rolled back; the database is still locked for writing.
+    pub(crate) fn roll_back(&mut self) {
+        self.doomed.clear();
+        for worker in std::mem::take(&mut self.taken) {
+            self.remove(worker);
+        }
+    }
+
+    fn remove(&mut self, worker: WorkerId) {
+        // One that cannot be removed is a stray, and removed later.
+        let _ = fs::remove_file(self.folder.file_of(worker));
+        self.held.remove(&worker);
+    }
+}
+
+/// What whoever wants to write goes through.
+#[derive(Debug)]
+pub(crate) struct Turnstile {
+    file: File,
+}
+
+impl Turnstile {
+    /// Waits until it is free, but not for ever.
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        let began = Instant::now();
+        while matches!(self.file.try_lock(), Err(TryLockError::WouldBlock))
+            && began.elapsed() < TURNSTILE_MAX
+        {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Inside { turnstile: self }
+    }
+}
+
+/// Somebody in the turnstile; dropping it lets the next one in.
+pub(crate) struct Inside<'t> {
+    turnstile: &'t Turnstile,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        // Where there was no lock there is none to release.
+        let _ = self.turnstile.file.unlock();
+    }
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, LockFolder) {
+        let place = tempfile::tempdir().unwrap();
+        let folder = LockFolder::of(&place.path().join("jobs.db"));
+        folder.create().unwrap();
+        (place, folder)
+    }
+
+    #[test]
+    fn a_worker_is_alive_while_its_file_is_held_in_the_same_process_too() {
+        let (_place, folder) = folder();
+        let (mut locks, worker) = (Locks::new(folder.clone()), WorkerId(7));
+        assert!(!folder.is_alive(worker).unwrap());
+        locks.take(worker, |_| true).unwrap();
+        locks.committed();
+        assert!(folder.is_alive(worker).unwrap());
+        // Looking does not disturb the next look.
+        assert!(folder.is_alive(worker).unwrap());
+        drop(locks);
+        assert!(!folder.is_alive(worker).unwrap());
+        assert!(folder.file_of(worker).exists());
+    }
+
+    #[test]
+    fn strays_are_removed_and_what_is_known_or_alive_is_not() {
+        let (_place, folder) = folder();
+        let (known, stray) = (WorkerId(1), WorkerId(2));
+        for worker in [known, stray] {
+            open_lock(&folder.file_of(worker)).unwrap();
+        }
+        let mut other = Locks::new(folder.clone());
+        other.take(WorkerId(3), |_| true).unwrap();
+        let mut locks = Locks::new(folder.clone());
+        locks.take(WorkerId(4), |worker| worker == known).unwrap();
+        let exists = |n| folder.file_of(WorkerId(n)).exists();
+        assert_eq!([1, 2, 3, 4].map(exists), [true, false, true, true]);
+    }
+
+    #[test]
+    fn a_roll_back_takes_the_file_away_and_a_commit_that_of_the_dead() {
+        let (_place, folder) = folder();
+        let mut locks = Locks::new(folder.clone());
+        locks.take(WorkerId(1), |_| true).unwrap();
+        locks.roll_back();
+        assert!(!folder.file_of(WorkerId(1)).exists());
+        locks.take(WorkerId(1), |_| true).unwrap();
+        locks.committed();
+        locks.doom(WorkerId(1));
+        locks.roll_back();
+        assert!(folder.is_alive(WorkerId(1)).unwrap());
+        locks.doom(WorkerId(1));
+        locks.committed();
+        assert!(!folder.file_of(WorkerId(1)).exists());
+    }
+
+    #[test]
+    fn one_at_a_time_is_in_the_turnstile() {
+        let (_place, folder) = folder();
+        let (one, two) = (folder.turnstile().unwrap(), folder.turnstile().unwrap());
+        let inside = one.enter();
+        assert!(matches!(two.file.try_lock(), Err(TryLockError::WouldBlock)));
+        drop(inside);
+        assert!(two.file.try_lock().is_ok());
+    }
+}

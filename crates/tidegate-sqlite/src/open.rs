@@ -1,0 +1,386 @@
+//! Opening a database: whether a file can be used, and making it so.
+//!
+//! Nothing is changed before it is clear that the file is ours, or new.
+
+use crate::lock::{LOOK_EVERY, LockFolder, Turnstile};
+use crate::migrate::{self, Found};
+use crate::{error, mounts};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+/// The first version of SQLite that does not lose what is written while another process resets the
+/// log.
+const SQLITE_MIN: i32 = 3_051_003;
+
+/// Pages of the database that the writer keeps in memory, in KiB: the live rows and their indexes.
+const CACHE_KIB: i64 = 65_536;
+
+/// The same for those that only read.
+const READER_CACHE_KIB: i64 = 8_192;
+
+/// What the log is cut to when it begins anew.
+const LOG_KEPT: i64 = 64 << 20;
+
+/// How a database is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// When what was committed is on the disk.
+    pub synchronous: Synchronous,
+    /// How long to wait for other processes that write, before it counts as an error.
+    pub busy_timeout: Duration,
+    /// The most bytes that the database file may take, a quota; none unless set. Reaching it is the
+    /// same as a full disk.
+    pub size_max: Option<u64>,
+}
+
+impl Default for Options {
+    /// Safe against the loss of power; five seconds; no quota.
+    fn default() -> Self {
+        Options {
+            synchronous: Synchronous::Full,
+            busy_timeout: Duration::from_secs(5),
+            size_max: None,
+        }
+    }
+}
+
+/// When what was committed is on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Synchronous {
+    /// Before it is answered: it survives the loss of power.
+    #[default]
+    Full,
+    /// A little later: it survives the death of the process, and the loss of power may take the last
+    /// moments with it, but leaves nothing half-done.
+    Normal,
+}
+
+impl Synchronous {
+    fn code(self) -> i64 {
+        match self {
+            Synchronous::Full => 2,
+            Synchronous::Normal => 1,
+        }
+    }
+}
+
+/// Why a database cannot be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "path is the database; the rest says so itself")]
+pub enum OpenError {
+    /// The folder it should be in does not exist.
+    NoFolder { path: PathBuf, folder: PathBuf },
+    /// It is a folder.
+    IsFolder { path: PathBuf },
+    /// It, or its folder, may not be read.
+    NotAllowed { path: PathBuf, source: io::Error },
+    /// It, or its folder, may not be written.
+    ReadOnly { path: PathBuf },
+    /// It is on another machine.
+    OnNetwork { path: PathBuf, kind: String, mount: PathBuf },
+    /// It is a file, and not a database.
+    NotADatabase { path: PathBuf },
+    /// It is a database of another program; 0: which one, it does not say.
+    Foreign { path: PathBuf, application_id: i64 },
+    /// It was written by a later version of this program.
+    Newer { path: PathBuf, found: i64, known: i64 },
+    /// Another process has kept it locked.
+    Busy { path: PathBuf, waited: Duration },
+    /// It cannot be used in the way that is needed.
+    NoLog { path: PathBuf, mode: String },
+    /// The SQLite that this program is linked with is too old.
+    OldSqlite { found: String },
+    /// Something else.
+    Failed { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::NoFolder { path, folder } => {
+                let (path, folder) = (path.display(), folder.display());
+                write!(f, "{path}: the folder {folder} does not exist; create it first")
+            }
+            OpenError::IsFolder { path } => {
+                write!(f, "{} is a folder; name a file in it", path.display())
+            }
+            OpenError::NotAllowed { path, source } => {
+                let path = path.display();
+                write!(f, "{path}: {source}; the file and its folder have to be yours to use")
+            }
+            OpenError::ReadOnly { path } => {
+                let path = path.display();
+                write!(f, "{path} is read-only; the file and its folder have to be writable")
+            }
+            OpenError::OnNetwork { path, kind, mount } => {
+                let (path, mount) = (path.display(), mount.display());
+                write!(f, "{path} is on a network file system ({kind} at {mount}), where SQLite ")?;
+                f.write_str("loses data; use a local disk, or PostgreSQL for several machines")
+            }
+            OpenError::NotADatabase { path } => {
+                let path = path.display();
+                write!(f, "{path} is not a database; name a new file, or a store of tidegate")
+            }
+            OpenError::Foreign { path, application_id: 0 } => {
+                let path = path.display();
+                write!(f, "{path} is a database of another program; name a new file")
+            }
+            OpenError::Foreign { path, application_id } => {
+                let path = path.display();
+                write!(f, "{path} is a database of another program (application id ")?;
+                write!(f, "{application_id:#010x}); name a new file")
+            }
+            OpenError::Newer { path, found, known } => {
+                let path = path.display();
+                write!(f, "{path} has schema version {found}, and this program knows versions up ")?;
+                write!(f, "to {known}; use the version of tidegate that has written it, or a later")
+            }
+            OpenError::Busy { path, waited } => {
+                let path = path.display();
+                write!(f, "{path} was kept locked by another process for {waited:?}; try again")
+            }
+            OpenError::NoLog { path, mode } => {
+                write!(f, "{} can only be used with journal mode ", path.display())?;
+                write!(f, "\"{mode}\", and needs \"wal\"; use another file system")
+            }
+            OpenError::OldSqlite { found } => {
+                write!(f, "this program is linked with SQLite {found}, and needs 3.51.3 or later")
+            }
+            OpenError::Failed { path, source } => write!(f, "{}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::NotAllowed { source, .. } => Some(source),
+            OpenError::Failed { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
+/// A database that can be written.
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    pub(crate) place: Place,
+    pub(crate) turnstile: Turnstile,
+    pub(crate) busy_timeout: Duration,
+}
+
+/// Where a database is.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The whole path, without links, so that all who use it agree.
+    pub(crate) path: PathBuf,
+    pub(crate) locks: LockFolder,
+    file: FileId,
+}
+
+impl Place {
+    /// Whether the file is still the one that was opened.
+    pub(crate) fn check(&self) -> Result<(), error::Error> {
+        match fs::metadata(&self.path) {
+            Ok(found) if file_id(&found) == self.file => Ok(()),
+            Ok(_) => Err(error::Error::Replaced),
+            Err(_) => Err(error::Error::Gone),
+        }
+    }
+
+    /// A connection that cannot write.
+    pub(crate) fn open_reader(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+        Ok(connection)
+    }
+}
+
+/// What tells a file from another one that takes its name.
+type FileId = (u64, u64);
+
+#[cfg(unix)]
+fn file_id(file: &fs::Metadata) -> FileId {
+    use std::os::unix::fs::MetadataExt;
+    (file.dev(), file.ino())
+}
+
+#[cfg(not(unix))]
+fn file_id(_: &fs::Metadata) -> FileId {
+    (0, 0)
+}
+
+/// Opens a database, and makes it if there is none.
+pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, OpenError> {
+    if rusqlite::version_number() < SQLITE_MIN {
+        return Err(OpenError::OldSqlite { found: rusqlite::version().to_owned() });
+    }
+    let opening = Opening { path, options, deadline: Instant::now() + options.busy_timeout };
+    let place = opening.place()?;
+    let connection = opening.connect(&place)?;
+    let locks = &place.locks;
+    locks.create().map_err(|error| opening.io(error))?;
+    let turnstile = locks.turnstile().map_err(|error| opening.io(error))?;
+    let inside = turnstile.enter();
+    opening.prepare(&connection)?;
+    drop(inside);
+    Ok(Opened { connection, place, turnstile, busy_timeout: options.busy_timeout })
+}
+
+struct Opening<'o> {
+    path: &'o Path,
+    options: &'o Options,
+    deadline: Instant,
+}
+
+impl Opening<'_> {
+    /// Finds the file, or makes an empty one that nobody else can read.
+    fn place(&self) -> Result<Place, OpenError> {
+        let path = self.path.to_owned();
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        match folder.canonicalize() {
+            Ok(whole) => self.refuse_network(&whole)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(OpenError::NoFolder { folder: folder.to_owned(), path });
+            }
+            Err(error) => return Err(self.io(error)),
+        }
+        if path.is_dir() {
+            return Err(OpenError::IsFolder { path });
+        }
+        let mut new = OpenOptions::new();
+        new.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut new, 0o600);
+        // Only a file that did not exist: to close one that is in use would release the locks that
+        // SQLite has on it in this process.
+        match new.open(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(self.io(error));
+            }
+            _ => {}
+        }
+        let path = path.canonicalize().map_err(|error| self.io(error))?;
+        self.refuse_network(&path)?;
+        let file = fs::metadata(&path).map_err(|error| self.io(error))?;
+        Ok(Place { locks: LockFolder::of(&path), file: file_id(&file), path })
+    }
+
+    fn refuse_network(&self, whole: &Path) -> Result<(), OpenError> {
+        match mounts::network_of(whole) {
+            Some(mounts::Network { kind, mount }) => {
+                Err(OpenError::OnNetwork { path: self.path.to_owned(), kind, mount })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Connects and looks, without changing anything.
+    fn connect(&self, place: &Place) -> Result<Connection, OpenError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connect = || Connection::open_with_flags(&place.path, flags);
+        let connection = connect().map_err(|error| self.sqlite(error))?;
+        connection.busy_timeout(Duration::ZERO).map_err(|error| self.sqlite(error))?;
+        let found = self.patiently(|| migrate::look(&connection))?;
+        self.refuse(found)?;
+        if connection.is_readonly("main").map_err(|error| self.sqlite(error))? {
+            return Err(OpenError::ReadOnly { path: self.path.to_owned() });
+        }
+        Ok(connection)
+    }
+
+    /// Sets what is to be set, and makes or brings up to date the schema.
+    fn prepare(&self, connection: &Connection) -> Result<(), OpenError> {
+        let text = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0));
+        let mode = self.patiently(|| text("PRAGMA journal_mode = WAL"))?;
+        if mode != "wal" {
+            return Err(OpenError::NoLog { path: self.path.to_owned(), mode });
+        }
+        let synchronous = self.options.synchronous.code();
+        let pragmas = [
+            ("synchronous", synchronous),
+            ("wal_autocheckpoint", 0),
+            ("journal_size_limit", LOG_KEPT),
+            ("foreign_keys", 0),
+            ("temp_store", 2),
+            ("cache_size", -CACHE_KIB),
+        ];
+        for (name, value) in pragmas {
+            let set = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+            self.patiently(|| {
+                connection.pragma(None, name, value, |_| Ok(()))?;
+                // SQLite passes over what it does not understand without a word.
+                let found = connection.pragma_query_value(None, name, set)?;
+                assert_eq!(found, value, "SQLite knows this setting: {name}");
+                Ok(())
+            })?;
+        }
+        if let Some(max) = self.options.size_max {
+            let page: i64 = self.patiently(|| {
+                connection.pragma_query_value(None, "page_size", |row| row.get(0))
+            })?;
+            let pages = i64::try_from(max).unwrap_or(i64::MAX) / page.max(1);
+            self.patiently(|| connection.pragma(None, "max_page_count", pages, |_| Ok(())))?;
+        }
+        let found = self.patiently(|| migrate::migrate(connection))?;
+        self.refuse(found)
+    }
+
+    fn refuse(&self, found: Found) -> Result<(), OpenError> {
+        let path = self.path.to_owned();
+        match found {
+            Found::Ours(_) => Ok(()),
+            Found::Newer(found) => Err(OpenError::Newer { path, found, known: migrate::VERSION }),
+            Found::Foreign(application_id) => Err(OpenError::Foreign { path, application_id }),
+        }
+    }
+
+    /// Tries again while another connection is in the way. SQLite itself does not wait where it
+    /// changes the journal mode.
+    fn patiently<T>(&self, mut work: impl FnMut() -> rusqlite::Result<T>) -> Result<T, OpenError> {
+        loop {
+            match work() {
+                Ok(done) => return Ok(done),
+                Err(error) if error::is_busy(&error) && Instant::now() < self.deadline => {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                Err(error) => return Err(self.sqlite(error)),
+            }
+        }
+    }
+
+    fn io(&self, error: io::Error) -> OpenError {
+        let path = self.path.to_owned();
+        match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnly { path },
+            io::ErrorKind::PermissionDenied => OpenError::NotAllowed { path, source: error },
+            _ => OpenError::Failed { path, source: Box::new(error) },
+        }
+    }
+
+    fn sqlite(&self, error: rusqlite::Error) -> OpenError {
+        let path = self.path.to_owned();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                OpenError::NotADatabase { path }
+            }
+            Some(ErrorCode::ReadOnly) => OpenError::ReadOnly { path },
+            Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+                OpenError::NotAllowed { path, source: io::Error::other(error) }
+            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                OpenError::Busy { path, waited: self.options.busy_timeout }
+            }
+            _ => OpenError::Failed { path, source: Box::new(error) },
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The plans and workflows that a thread has met, so that it need not look for them again.
+//!
+//! What is stored of them never changes, so that what is remembered stays true until it is forgotten:
+//! because a transaction was rolled back that might have added it, or because there is too much of it.
+
+use crate::error::Error;
+use rusqlite::{OptionalExtension, Statement};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tidegate_core::plan::Plan;
+
+/// Plans that are remembered. A program has a few dozen; one that makes a new plan for every run must
+/// not fill the memory with them.
+const PLANS_MAX: usize = 1_024;
+
+/// Queues that are remembered for a plan.
+const QUEUES_MAX: usize = 64;
+
+/// Workflows that are remembered.
+const WORKFLOWS_MAX: usize = 10_000;
+
+/// Plans and workflows by their numbers: what is needed to read rows.
+#[derive(Default)]
+pub(crate) struct Catalog {
+    plans: HashMap<i64, Arc<Plan>>,
+    queues: HashMap<i64, Arc<str>>,
+}
+
+impl Catalog {
+    /// The plan of this number.
+    pub(crate) fn plan(&mut self, id: i64, find: &mut Statement<'_>) -> Result<Arc<Plan>, Error> {
+        if let Some(plan) = self.plans.get(&id) {
+            return Ok(plan.clone());
+        }
+        let body = find.query_row([id], |row| row.get::<_, Vec<u8>>(0)).optional()?;
+        let body = body.ok_or(Error::Missing { table: "plan", id })?;
+        let plan = Plan::decode(&body).map_err(|source| Error::Plan { id, source })?;
+        let plan = Arc::new(plan);
+        self.add_plan(id, plan.clone());
+        Ok(plan)
+    }
+
+    /// The queue of the workflow of this number.
+    pub(crate) fn queue(&mut self, id: i64, find: &mut Statement<'_>) -> Result<Arc<str>, Error> {
+        if let Some(queue) = self.queues.get(&id) {
+            return Ok(queue.clone());
+        }
+        let queue = find.query_row([id], |row| row.get::<_, String>(0)).optional()?;
+        let queue: Arc<str> = queue.ok_or(Error::Missing { table: "workflow", id })?.into();
+        if self.queues.len() >= WORKFLOWS_MAX {
+            self.queues.clear();
+        }
+        self.queues.insert(id, queue.clone());
+        Ok(queue)
+    }
+
+    fn add_plan(&mut self, id: i64, plan: Arc<Plan>) {
+        if self.plans.len() >= PLANS_MAX {
+            self.plans.clear();
+        }
+        self.plans.insert(id, plan);
+    }
+}
+
+/// What is known of a plan that somebody has in memory.
+pub(crate) struct Known {
+    /// Keeps the address from being used for another plan.
+    _plan: Arc<Plan>,
+    pub(crate) id: i64,
+    /// By queue.
+    filed: Vec<Filed>,
+}
+
+/// Where the tasks of a plan belong in a queue.
+pub(crate) struct Filed {
+    queue: Arc<str>,
+    pub(crate) workflow: i64,
+    /// The lane of each task.
+    pub(crate) lanes: Vec<i64>,
+}
+
+impl Known {
+    pub(crate) fn filed(&self, queue: &Arc<str>) -> Option<usize> {
+        let is_it = |filed: &Filed| Arc::ptr_eq(&filed.queue, queue) || filed.queue == *queue;
+        self.filed.iter().position(is_it)
+    }
+
+    pub(crate) fn at(&self, place: usize) -> &Filed {
+        &self.filed[place]
+    }
+
+    pub(crate) fn file(&mut self, queue: Arc<str>, workflow: i64, lanes: Vec<i64>) -> usize {
+        if self.filed.len() >= QUEUES_MAX {
+            self.filed.clear();
+        }
+        self.filed.push(Filed { queue, workflow, lanes });
+        self.filed.len() - 1
+    }
+}
+
+/// Plans by where they are in memory: what is needed to write rows.
+#[derive(Default)]
+pub(crate) struct Plans {
+    known: HashMap<usize, Known>,
+}
+
+impl Plans {
+    pub(crate) fn known(&mut self, plan: &Arc<Plan>) -> Option<&mut Known> {
+        self.known.get_mut(&address(plan))
+    }
+
+    pub(crate) fn add(&mut self, plan: &Arc<Plan>, id: i64) -> &mut Known {
+        if self.known.len() >= PLANS_MAX {
+            self.known.clear();
+        }
+        let known = Known { _plan: plan.clone(), id, filed: Vec::new() };
+        self.known.entry(address(plan)).insert_entry(known).into_mut()
+    }
+}
+
+fn address(plan: &Arc<Plan>) -> usize {
+    Arc::as_ptr(plan) as usize
+}
+
+/// By which equal plans are found: FNV-1a, which is the same in every version of this program.
+pub(crate) fn hash(bytes: &[u8]) -> i64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_a_plan_never_changes() {
+        assert_eq!(hash(b""), 0xcbf2_9ce4_8422_2325_u64 as i64);
+        assert_eq!(hash(b"a"), 0xaf63_dc4c_8601_ec8c_u64 as i64);
+        assert_eq!(hash(b"foobar"), 0x8594_4171_f739_67e8_u64 as i64);
+    }
+}

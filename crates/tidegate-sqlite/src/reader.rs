@@ -1,0 +1,324 @@
+//! Reading: threads with connections that cannot write.
+//!
+//! Each read is one transaction, or several where it is long, so that none holds a snapshot for more
+//! than a moment: while one is held, the log cannot begin anew.
+
+use crate::columns::{self, RECORD_COLUMNS, read_record, worker_id};
+use crate::error::Error;
+use crate::open::Place;
+use crate::plans::Catalog;
+use crate::sql::SELECT_TASK;
+use crate::writer::message;
+use rusqlite::{Connection, OptionalExtension, Statement};
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use tidegate_core::RunId;
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::rows::{Payload, Row};
+use tidegate_core::store::{
+    Bytes, Counts, Record, RunKey, RunSummary, RunView, RunsPage, StoreError, TaskKey, TaskView,
+};
+use tokio::sync::oneshot;
+
+/// Threads that read: one may be busy with a long list while another looks up a run.
+const THREADS: usize = 2;
+
+/// Tasks that are looked at in one transaction when runs are listed.
+const LIST_STEP: i64 = 50_000;
+
+type Read = Box<dyn FnOnce(&mut Result<Reading, Error>) + Send>;
+
+/// The callers' end of the threads, which end when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    inbox: Mutex<Option<Sender<Read>>>,
+    place: Place,
+}
+
+impl Readers {
+    /// Starts the threads; each opens its connection when it is first needed.
+    pub(crate) fn start(place: Place) -> Result<Self, Error> {
+        let (inbox, reads) = mpsc::channel();
+        let reads = Arc::new(Mutex::new(reads));
+        for number in 1..=THREADS {
+            let thread = thread::Builder::new().name(format!("tidegate-sqlite-reader-{number}"));
+            let (place, reads) = (place.clone(), reads.clone());
+            thread.spawn(move || serve(&place, &reads)).map_err(Error::Thread)?;
+        }
+        Ok(Readers { inbox: Mutex::new(Some(inbox)), place })
+    }
+
+    /// Reads something.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut Reading) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let read = move |reading: &mut Result<Reading, Error>| {
+            let found = match reading {
+                Ok(reading) => catch_unwind(AssertUnwindSafe(|| read(reading)))
+                    .unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic)))),
+                Err(error) => Err(std::mem::replace(error, Error::Closed)),
+            };
+            // Whoever has gone away does not want to know.
+            let _ = answer.send(found);
+        };
+        let at = |error: Error| error.at(&self.place.path);
+        self.send(Box::new(read)).map_err(at)?;
+        answered.await.map_err(|_| at(Error::Closed))?.map_err(at)
+    }
+
+    fn send(&self, read: Read) -> Result<(), Error> {
+        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let inbox = inbox.as_ref().ok_or(Error::Closed)?;
+        inbox.send(read).map_err(|_| Error::Closed)
+    }
+
+    /// Ends the threads after what is queued.
+    pub(crate) fn close(&self) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+fn serve(place: &Place, reads: &Mutex<Receiver<Read>>) {
+    let mut reading = None;
+    loop {
+        let read = reads.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(read) = read else { return };
+        let open = place.check();
+        let mut open = open.and_then(|()| reading.take().map_or_else(|| Reading::open(place), Ok));
+        read(&mut open);
+        reading = open.ok();
+    }
+}
+
+/// A connection that reads, with what it remembers.
+pub(crate) struct Reading {
+    pub(crate) connection: Connection,
+    catalog: Catalog,
+}
+
+impl Reading {
+    pub(crate) fn open(place: &Place) -> Result<Self, Error> {
+        Ok(Reading { connection: place.open_reader()?, catalog: Catalog::default() })
+    }
+
+    /// Reads in one transaction, so that all of it is of one instant.
+    pub(crate) fn at_once<T>(
+        &mut self,
+        read: impl FnOnce(&mut Snapshot<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let plan = transaction.prepare("SELECT body FROM plan WHERE id = ?1")?;
+        let workflow = transaction.prepare("SELECT queue FROM workflow WHERE id = ?1")?;
+        let catalog = &mut self.catalog;
+        read(&mut Snapshot { connection: &transaction, plan, workflow, catalog })
+    }
+
+    pub(crate) fn run(&mut self, id: RunId) -> Result<Option<RunView>, Error> {
+        self.at_once(|snapshot| {
+            let Some(run) = snapshot.find(id)? else { return Ok(None) };
+            let rows = snapshot.tasks(run)?;
+            let errors = snapshot.errors(run, rows.len())?;
+            let summary = rows.first().and_then(summary);
+            let run = summary.ok_or(Error::Missing { table: "run", id: run.0 })?;
+            let view = |(row, error): (Row, _)| {
+                let Row { key, life, ended_at, .. } = row;
+                TaskView { key, life, ended_at, error }
+            };
+            Ok(Some(RunView { run, tasks: rows.into_iter().zip(errors).map(view).collect() }))
+        })
+    }
+
+    pub(crate) fn runs(&mut self, page: &RunsPage) -> Result<Vec<RunSummary>, Error> {
+        let mut runs = Vec::new();
+        let mut before = page.before.map_or(i64::MAX, |run| run.0);
+        // Step by step, each a transaction of its own: what is asked for may be rare.
+        while runs.len() < page.limit as usize {
+            let step = self.at_once(|snapshot| snapshot.runs_of_step(page, before, &mut runs))?;
+            match step {
+                Some(next) => before = next,
+                None => break,
+            }
+        }
+        Ok(runs)
+    }
+
+    pub(crate) fn output(&mut self, task: TaskKey) -> Result<Option<Bytes>, Error> {
+        let find = "SELECT body FROM payload WHERE task = ?1 AND kind = ?2";
+        let found = (task.0, Payload::Output.code());
+        let body = self.connection.query_row(find, found, |row| {
+            Ok(Bytes::from(row.get_ref(0)?.as_blob()?))
+        });
+        Ok(body.optional()?)
+    }
+
+    pub(crate) fn records(
+        &mut self,
+        run: Option<RunKey>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<Record>, Error> {
+        records(&self.connection, run, after, limit)
+    }
+
+    pub(crate) fn counts(&mut self) -> Result<Counts, Error> {
+        let count = "SELECT (SELECT count(*) FROM task WHERE gate = 0), \
+                     (SELECT count(*) FROM task WHERE gate = 1 AND gate > 0), \
+                     (SELECT count(*) FROM task WHERE gate = 2 AND gate > 0), \
+                     (SELECT count(*) FROM task WHERE worker IS NOT NULL)";
+        Ok(self.connection.query_row(count, [], |row| {
+            let number = |at| row.get::<_, i64>(at).map(|number| number as u64);
+            Ok(Counts {
+                ready: number(0)?,
+                future: number(1)?,
+                paused: number(2)?,
+                running: number(3)?,
+            })
+        })?)
+    }
+
+    /// The workers that are known, and those that own something without being known.
+    pub(crate) fn workers(&mut self) -> Result<(HashSet<WorkerId>, HashSet<WorkerId>), Error> {
+        // From one worker to the next through the index, not through all that they own.
+        let owners = "WITH RECURSIVE owner (id) AS (\
+                      SELECT (SELECT min(worker) FROM task WHERE worker IS NOT NULL) UNION ALL \
+                      SELECT (SELECT min(worker) FROM task WHERE worker > owner.id) \
+                      FROM owner WHERE owner.id IS NOT NULL) \
+                      SELECT id FROM owner WHERE id IS NOT NULL";
+        let transaction = self.connection.unchecked_transaction()?;
+        let ids = |sql| -> rusqlite::Result<HashSet<WorkerId>> {
+            let mut select = transaction.prepare(sql)?;
+            select.query_map([], |row| row.get(0).map(worker_id))?.collect()
+        };
+        let known = ids("SELECT id FROM worker")?;
+        let mut unknown = ids(owners)?;
+        unknown.retain(|worker| !known.contains(worker));
+        Ok((known, unknown))
+    }
+}
+
+/// What is stored, at one instant.
+pub(crate) struct Snapshot<'r> {
+    pub(crate) connection: &'r Connection,
+    plan: Statement<'r>,
+    workflow: Statement<'r>,
+    catalog: &'r mut Catalog,
+}
+
+impl Snapshot<'_> {
+    fn find(&self, id: RunId) -> rusqlite::Result<Option<RunKey>> {
+        let find = "SELECT key FROM task WHERE run_id = ?1";
+        let id = id.as_u128().to_be_bytes();
+        self.connection.query_row(find, [id], |row| row.get(0).map(RunKey)).optional()
+    }
+
+    /// The row of these columns.
+    pub(crate) fn row(&mut self, stored: columns::Stored) -> Result<Row, Error> {
+        let plan = self.catalog.plan(stored.plan, &mut self.plan)?;
+        let queue = match &stored.head {
+            Some(head) => Some(self.catalog.queue(head.workflow, &mut self.workflow)?),
+            None => None,
+        };
+        stored.row(plan, queue)
+    }
+
+    /// All tasks of a run.
+    fn tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Error> {
+        let select = format!("{SELECT_TASK} WHERE key >= ?1 AND key < ?2 ORDER BY key");
+        let plan = "SELECT plan FROM task WHERE key = ?1";
+        let plan = self.connection.query_row(plan, [run.0], |row| row.get(0))?;
+        let count = self.catalog.plan(plan, &mut self.plan)?.task_count();
+        let mut select = self.connection.prepare(&select)?;
+        let stored = select.query_map((run.0, run.0 + count as i64), columns::read)?;
+        let stored = stored.collect::<rusqlite::Result<Vec<_>>>()?;
+        stored.into_iter().map(|stored| self.row(stored)).collect()
+    }
+
+    /// All that was recorded of a run.
+    pub(crate) fn records(&self, run: RunKey) -> Result<Vec<Record>, Error> {
+        records(self.connection, Some(run), 0, u32::MAX)
+    }
+
+    /// What went wrong last with each task of a run.
+    fn errors(&self, run: RunKey, tasks: usize) -> Result<Vec<Option<String>>, Error> {
+        let mut errors = vec![None; tasks];
+        let mut select = self.connection.prepare(
+            "SELECT task, body FROM payload WHERE task >= ?1 AND task < ?2 AND kind = ?3",
+        )?;
+        let end = run.0 + tasks as i64;
+        let mut rows = select.query((run.0, end, Payload::Error.code()))?;
+        while let Some(row) = rows.next()? {
+            let error = String::from_utf8_lossy(row.get_ref(1)?.as_bytes().unwrap_or_default());
+            let at = usize::try_from(row.get::<_, i64>(0)? - run.0).unwrap_or(usize::MAX);
+            if let Some(place) = errors.get_mut(at) {
+                *place = Some(error.into_owned());
+            }
+        }
+        Ok(errors)
+    }
+
+    /// Adds the runs of one step that are asked for; where the next step begins.
+    fn runs_of_step(
+        &mut self,
+        page: &RunsPage,
+        before: i64,
+        runs: &mut Vec<RunSummary>,
+    ) -> Result<Option<i64>, Error> {
+        let last = "SELECT max(key) FROM task WHERE key < ?1";
+        let last = self.connection.query_row(last, [before], |row| row.get::<_, Option<i64>>(0))?;
+        let Some(last) = last else { return Ok(None) };
+        let select = format!(
+            "{SELECT_TASK} WHERE key > ?1 AND key <= ?2 AND run_id IS NOT NULL \
+             AND (?3 IS NULL AND ?4 IS NULL OR workflow IN (SELECT id FROM workflow \
+                  WHERE queue = ifnull(?3, queue) AND name = ifnull(?4, name))) \
+             AND NOT (?5 AND outcome IS NOT NULL) ORDER BY key DESC LIMIT ?6"
+        );
+        let first = last.saturating_sub(LIST_STEP);
+        let wanted = page.limit as usize - runs.len();
+        let mut select = self.connection.prepare(&select)?;
+        let found = (first, last, &page.queue, &page.workflow, page.open, wanted as i64);
+        let stored = select.query_map(found, columns::read)?;
+        for stored in stored.collect::<rusqlite::Result<Vec<_>>>()? {
+            let row = self.row(stored)?;
+            runs.extend(summary(&row));
+        }
+        Ok(Some(first.saturating_add(1)))
+    }
+}
+
+fn records(
+    connection: &Connection,
+    run: Option<RunKey>,
+    after: u64,
+    limit: u32,
+) -> Result<Vec<Record>, Error> {
+    let of_run = if run.is_some() { "record.run = ?3" } else { "?3 IS NULL" };
+    let select = format!(
+        "SELECT {RECORD_COLUMNS} FROM record CROSS JOIN task ON task.key = record.run \
+         WHERE {of_run} AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
+    );
+    let mut select = connection.prepare(&select)?;
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let found = (after, limit, run.map(|run| run.0));
+    select.query_and_then(found, read_record)?.collect()
+}
+
+/// The run whose first task this is.
+fn summary(row: &Row) -> Option<RunSummary> {
+    let head = row.head.as_deref()?;
+    Some(RunSummary {
+        key: row.run(),
+        id: head.id,
+        plan: row.plan.clone(),
+        queue: head.queue.clone(),
+        priority: head.priority,
+        idempotency_key: head.key.clone(),
+        submitted_at: head.submitted_at,
+        paused_at: head.paused_at,
+        ended: head.ended,
+    })
+}

@@ -1,0 +1,326 @@
+//! The rows that a turn works on, inside one transaction of the writer.
+
+use crate::columns::{self, Stored, bind_changing, bind_lasting, bind_record, timestamp};
+use crate::error::Error;
+use crate::ledger::{Ledger, QUEUE, RUN, STORE};
+use crate::sql::Statements;
+use rusqlite::OptionalExtension;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::graph::TaskIndex;
+use tidegate_core::lifecycle::{Fence, WorkerId};
+use tidegate_core::plan::Plan;
+use tidegate_core::rows::{Gate, Payload, Row, Rows, Write};
+use tidegate_core::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
+use tidegate_core::{RunId, Timestamp};
+
+/// The fewest rows that are read of a lane at once: a query costs as much as a few rows.
+const LANE_ROWS_MIN: usize = 16;
+
+impl Ledger<'_> {
+    /// The row of these columns.
+    fn row(&mut self, stored: Stored) -> Result<Row, Error> {
+        let plan = self.catalog.plan(stored.plan, &mut self.sql.plan)?;
+        let queue = match &stored.head {
+            Some(head) => Some(self.catalog.queue(head.workflow, &mut self.sql.workflow)?),
+            None => None,
+        };
+        stored.row(plan, queue)
+    }
+
+    /// A lane in which something can be claimed from now on.
+    fn opens(&mut self, write: &Write<'_>) -> Result<(), Error> {
+        if write.place.gate == Some(Gate::Open) && !self.seen.empty.is_empty() {
+            let Write { row, head, .. } = write;
+            let lane = self.belongs(&head.queue, &row.plan, row.index)?.lane;
+            self.seen.empty.remove(&lane);
+        }
+        Ok(())
+    }
+}
+
+impl Rows for Ledger<'_> {
+    type Error = Error;
+
+    fn find(&mut self, run: RunId) -> Result<Option<RunKey>, Error> {
+        let id = run.as_u128().to_be_bytes();
+        Ok(self.sql.find.query_row([id], |row| row.get(0).map(RunKey)).optional()?)
+    }
+
+    fn find_key(
+        &mut self,
+        queue: &str,
+        workflow: &str,
+        key: &str,
+    ) -> Result<Option<RunKey>, Error> {
+        let names = (queue, workflow, key);
+        Ok(self.sql.find_key.query_row(names, |row| row.get(0).map(RunKey)).optional()?)
+    }
+
+    fn task(&mut self, task: TaskKey) -> Result<Option<Row>, Error> {
+        match self.sql.task.query_row([task.0], columns::read).optional()? {
+            Some(stored) => self.row(stored).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Error> {
+        let Some(first) = self.sql.task.query_row([run.0], columns::read).optional()? else {
+            return Ok(Vec::new());
+        };
+        let count = self.catalog.plan(first.plan, &mut self.sql.plan)?.task_count();
+        let keys = (run.0, run.0.saturating_add_unsigned(count as u64));
+        let stored = self.sql.tasks.query_map(keys, columns::read)?;
+        let stored = stored.collect::<rusqlite::Result<Vec<_>>>()?;
+        stored.into_iter().map(|stored| self.row(stored)).collect()
+    }
+
+    fn due(&mut self, now: Timestamp, max: u32) -> Result<Vec<TaskKey>, Error> {
+        let due = self.sql.due.query_map((now.as_micros(), max), |row| row.get(0).map(TaskKey))?;
+        Ok(due.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn next_alarm(&mut self) -> Result<Option<Timestamp>, Error> {
+        let alarm = self.sql.next_alarm.query_row([], |row| row.get::<_, Option<i64>>(0))?;
+        Ok(alarm.map(timestamp))
+    }
+
+    fn owned(
+        &mut self,
+        worker: WorkerId,
+        max: u32,
+    ) -> Result<Vec<(TaskKey, Fence, TurnId)>, Error> {
+        let owned = self.sql.owned.query_map((worker.0 as i64, max), |row| {
+            let (fence, turn) = (row.get::<_, i64>(1)?, row.get::<_, i64>(2)?);
+            Ok((TaskKey(row.get(0)?), Fence(fence as u64), TurnId(turn as u64)))
+        })?;
+        Ok(owned.collect::<rusqlite::Result<_>>()?)
+    }
+
+    fn ready(
+        &mut self,
+        worker: WorkerId,
+        heaviest: u32,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey)>, Error> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        self.paused()?;
+        self.served(worker)?;
+        let lanes = self.seen.lanes(worker, heaviest);
+        let rows = (max as usize).div_ceil(lanes.len().max(1)).max(LANE_ROWS_MIN);
+        let mut merge = Merge { lanes: Vec::new(), firsts: BinaryHeap::new() };
+        for id in lanes {
+            let mut lane = Front { id, rows: VecDeque::new(), last: START, more: true };
+            lane.fill(&mut self.sql, rows.min(max as usize))?;
+            if lane.rows.is_empty() {
+                self.seen.empty.insert(id);
+            } else {
+                merge.add(lane);
+            }
+        }
+        let mut ready = Vec::new();
+        while ready.len() < max as usize
+            && let Some(next) = merge.next(&mut self.sql, rows)?
+        {
+            ready.push((timestamp(next.0), TaskKey(next.1)));
+        }
+        Ok(ready)
+    }
+
+    fn serves(
+        &mut self,
+        worker: WorkerId,
+        heaviest: u32,
+        queue: &Arc<str>,
+        plan: &Arc<Plan>,
+        task: TaskIndex,
+    ) -> Result<bool, Error> {
+        if plan.task(task).weight > heaviest || self.paused()?.stops(queue) {
+            return Ok(false);
+        }
+        let (workflow, task) = (plan.workflow(), plan.graph().name(task));
+        Ok(self.served(worker)?.is_some_and(|served| served.can_run(queue, workflow, task)))
+    }
+
+    fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Error> {
+        let body = self.sql.payload.query_row((task.0, kind.code()), |row| {
+            Ok(Bytes::from(row.get_ref(0)?.as_blob()?))
+        });
+        Ok(body.optional()?)
+    }
+
+    fn stood_still(
+        &mut self,
+        run: RunId,
+        queue: &str,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Duration, Error> {
+        let (from, to) = (from.as_micros(), to.as_micros());
+        let mut stretches = Vec::new();
+        let run = run.to_string();
+        for (scope, name) in [(RUN, run.as_str()), (QUEUE, queue), (STORE, "")] {
+            let mut rows = self.sql.pauses.query((scope, name, from, to))?;
+            while let Some(row) = rows.next()? {
+                let (begin, end): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
+                stretches.push((begin.max(from), end.unwrap_or(to).min(to)));
+            }
+        }
+        Ok(covered(stretches, from))
+    }
+
+    fn allocate(&mut self, tasks: u32) -> Result<RunKey, Error> {
+        let last = match self.seen.last_task {
+            Some(last) => last,
+            None => self.sql.last_task.query_row([], |row| row.get(0))?,
+        };
+        self.seen.last_task = Some(last + i64::from(tasks));
+        Ok(RunKey(last + 1))
+    }
+
+    fn insert(&mut self, write: Write<'_>) -> Result<(), Error> {
+        let Write { row, head, .. } = &write;
+        let belongs = self.belongs(&head.queue, &row.plan, row.index)?;
+        bind_changing(&mut self.sql.insert, &write)?;
+        bind_lasting(&mut self.sql.insert, row, &belongs)?;
+        self.sql.insert.raw_execute()?;
+        self.opens(&write)
+    }
+
+    fn update(&mut self, write: Write<'_>) -> Result<(), Error> {
+        let update = match write.row.head {
+            Some(_) => &mut self.sql.update_first,
+            None => &mut self.sql.update,
+        };
+        bind_changing(update, &write)?;
+        let updated = update.raw_execute()?;
+        assert_eq!(updated, 1, "what is replaced was there");
+        self.opens(&write)
+    }
+
+    fn keep(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Error> {
+        self.sql.keep.execute((task.0, kind.code(), &**bytes))?;
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record) -> Result<u64, Error> {
+        let last = match self.seen.last_record {
+            Some(last) => last,
+            None => self.sql.last_record.query_row([], |row| row.get(0))?,
+        };
+        bind_record(&mut self.sql.record, last + 1, record)?;
+        self.sql.record.raw_execute()?;
+        self.seen.last_record = Some(last + 1);
+        Ok(last as u64 + 1)
+    }
+
+    fn pause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Error> {
+        let (scope, name) = pause_name(scope);
+        let added = self.sql.pause.execute((scope, name, now.as_micros()))?;
+        self.forget_paused();
+        Ok(added > 0)
+    }
+
+    fn unpause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Error> {
+        let (scope, name) = pause_name(scope);
+        let ended = self.sql.unpause.execute((scope, name, now.as_micros()))?;
+        self.forget_paused();
+        Ok(ended > 0)
+    }
+
+    fn forget(&mut self, worker: WorkerId) -> Result<(), Error> {
+        self.forget_worker(worker)
+    }
+}
+
+/// What a pause is kept under.
+fn pause_name(scope: &Scope) -> (i64, String) {
+    match scope {
+        Scope::Run(run) => (RUN, run.to_string()),
+        Scope::Queue(queue) => (QUEUE, queue.clone()),
+        Scope::Store => (STORE, String::new()),
+    }
+}
+
+/// How much time is covered by at least one of the stretches; none begins before `from`.
+fn covered(mut stretches: Vec<(i64, i64)>, from: i64) -> Duration {
+    stretches.sort_unstable();
+    let (mut covered, mut reached) = (0, from);
+    for (begin, end) in stretches {
+        covered += (end - begin.max(reached)).max(0);
+        reached = reached.max(end);
+    }
+    Duration::from_micros(covered.unsigned_abs())
+}
+
+/// Order and number of a task that can be claimed.
+type Ready = (i64, i64);
+
+/// Before every task.
+const START: Ready = (i64::MIN, i64::MIN);
+
+/// Several lanes as one, in order.
+struct Merge {
+    lanes: Vec<Front>,
+    /// The first of each lane, and which lane it is.
+    firsts: BinaryHeap<Reverse<(Ready, usize)>>,
+}
+
+/// The first tasks of a lane.
+struct Front {
+    id: i64,
+    rows: VecDeque<Ready>,
+    /// Up to where it was read.
+    last: Ready,
+    /// Whether there may be something behind.
+    more: bool,
+}
+
+impl Merge {
+    fn add(&mut self, mut lane: Front) {
+        let first = lane.rows.pop_front();
+        self.firsts.extend(first.map(|first| Reverse((first, self.lanes.len()))));
+        self.lanes.push(lane);
+    }
+
+    fn next(&mut self, sql: &mut Statements<'_>, rows: usize) -> Result<Option<Ready>, Error> {
+        let Some(Reverse((next, at))) = self.firsts.pop() else { return Ok(None) };
+        let lane = &mut self.lanes[at];
+        if lane.rows.is_empty() && lane.more {
+            lane.fill(sql, rows)?;
+        }
+        self.firsts.extend(lane.rows.pop_front().map(|first| Reverse((first, at))));
+        Ok(Some(next))
+    }
+}
+
+impl Front {
+    fn fill(&mut self, sql: &mut Statements<'_>, rows: usize) -> Result<(), Error> {
+        let (order, key) = self.last;
+        let mut found = sql.ready.query((self.id, order, key, rows as i64))?;
+        while let Some(row) = found.next()? {
+            self.last = (row.get(0)?, row.get(1)?);
+            self.rows.push_back(self.last);
+        }
+        self.more = self.rows.len() == rows;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_that_overlap_count_once() {
+        let covered = |stretches: &[(i64, i64)]| covered(stretches.to_vec(), 0).as_micros();
+        assert_eq!(covered(&[]), 0);
+        assert_eq!(covered(&[(5, 7), (0, 2)]), 4);
+        assert_eq!(covered(&[(0, 10), (2, 3), (5, 12)]), 12);
+        assert_eq!(covered(&[(4, 4), (6, 5)]), 0);
+    }
+}

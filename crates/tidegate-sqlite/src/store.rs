@@ -1,0 +1,144 @@
+//! The store itself, which only passes on what it is asked to those who can do it.
+
+use crate::audit;
+use crate::error::Error;
+use crate::open::{self, OpenError, Options, Place};
+use crate::reader::Readers;
+use crate::writer::{Writer, message};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use tidegate_core::RunId;
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::store::{
+    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage, Store,
+    StoreError, TaskKey, Turn, Turned,
+};
+use tidegate_core::turn;
+use tokio::sync::oneshot;
+
+/// A store in a SQLite database.
+///
+/// Any number of processes on one machine may have the same database open. Dropping it lets what is
+/// queued be written; [`close`](Self::close) also waits for that.
+#[derive(Debug)]
+pub struct SqliteStore {
+    writer: Writer,
+    readers: Readers,
+    place: Place,
+}
+
+impl SqliteStore {
+    /// Opens the database at this path, and makes it if there is none, readable by its owner only.
+    ///
+    /// This blocks: for a few milliseconds, and for as long as [`Options::busy_timeout`] if another
+    /// process has the database locked.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file, its folder or its file system, with what would be right.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_sqlite::{Options, SqliteStore};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let store = SqliteStore::open(folder.path().join("jobs.db"), Options::default())?;
+    /// assert_eq!(store.path(), folder.path().canonicalize()?.join("jobs.db"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let opened = open::open(path, &options)?;
+        let place = opened.place.clone();
+        let failed = |error: Error| OpenError::Failed {
+            path: path.to_owned(),
+            source: Box::new(error.at(path)),
+        };
+        let readers = Readers::start(place.clone()).map_err(failed)?;
+        let writer = Writer::start(opened).map_err(failed)?;
+        Ok(SqliteStore { writer, readers, place })
+    }
+
+    /// Where the database is: the whole path, without links.
+    pub fn path(&self) -> &Path {
+        &self.place.path
+    }
+
+    /// Once this returns, what was queued before is written, the log is folded back into the
+    /// database, and the file is closed. Workers that were enlisted here and not dismissed count as
+    /// dead. Whatever is asked of the store afterwards is refused.
+    pub async fn close(&self) {
+        self.readers.close();
+        self.writer.close().await;
+    }
+}
+
+impl Store for SqliteStore {
+    fn enlist(&self, worker: NewWorker) -> Answer<'_, WorkerId> {
+        let enlist = self.writer.write(move |ledger| ledger.enlist(&worker), &self.place);
+        Box::pin(enlist)
+    }
+
+    fn dismiss(&self, worker: WorkerId) -> Answer<'_, ()> {
+        Box::pin(self.writer.write(move |ledger| ledger.dismiss(worker), &self.place))
+    }
+
+    fn dead(&self) -> Answer<'_, Vec<WorkerId>> {
+        let locks = self.place.locks.clone();
+        Box::pin(self.readers.read(move |reading| {
+            let (known, unknown) = reading.workers()?;
+            let mut dead = Vec::from_iter(unknown);
+            for worker in known {
+                if !locks.is_alive(worker)? {
+                    dead.push(worker);
+                }
+            }
+            dead.sort_unstable();
+            Ok(dead)
+        }))
+    }
+
+    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
+        Box::pin(self.writer.write(move |ledger| turn::take(ledger, &turn), &self.place))
+    }
+
+    fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
+        Box::pin(self.readers.read(move |reading| reading.run(run)))
+    }
+
+    fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {
+        Box::pin(self.readers.read(move |reading| reading.runs(&page)))
+    }
+
+    fn output(&self, task: TaskKey) -> Answer<'_, Option<Bytes>> {
+        Box::pin(self.readers.read(move |reading| reading.output(task)))
+    }
+
+    fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
+        Box::pin(self.readers.read(move |reading| reading.records(run, after, limit)))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        Box::pin(self.readers.read(|reading| reading.counts()))
+    }
+
+    /// Looks at the whole database in a thread of its own, because that may take long.
+    fn audit(&self) -> Answer<'_, Vec<Finding>> {
+        Box::pin(async {
+            let at = |error: Error| error.at(&self.place.path);
+            let (answer, answered) = oneshot::channel();
+            let place = self.place.clone();
+            let look = move || {
+                let found = catch_unwind(AssertUnwindSafe(|| audit::audit(&place)));
+                let found =
+                    found.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
+                // Whoever has gone away does not want to know.
+                let _ = answer.send(found);
+            };
+            let thread = std::thread::Builder::new().name("tidegate-sqlite-audit".to_owned());
+            thread.spawn(look).map_err(|error| at(Error::Thread(error)))?;
+            let found: Result<Result<_, Error>, _> = answered.await;
+            found.map_err(|_| at(Error::Closed))?.map_err::<StoreError, _>(at)
+        })
+    }
+}

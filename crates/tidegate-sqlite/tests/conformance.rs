@@ -1,0 +1,54 @@
+//! What every store must do.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::store::Store;
+use tidegate_sqlite::{Options, SqliteStore, Synchronous};
+use tidegate_testkit::{Harness, Later, conformance};
+
+struct Sqlite {
+    folder: TempDir,
+    store: Arc<SqliteStore>,
+}
+
+impl Sqlite {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        Sqlite { folder, store }
+    }
+}
+
+fn path(folder: &TempDir) -> PathBuf {
+    folder.path().join("jobs.db")
+}
+
+fn open(folder: &TempDir) -> Arc<SqliteStore> {
+    let mut options = Options::default();
+    // What is tested here does not depend on it, and the tests are many.
+    options.synchronous = Synchronous::Normal;
+    Arc::new(SqliteStore::open(path(folder), options).unwrap())
+}
+
+impl Harness for Sqlite {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    fn kill(&self, worker: WorkerId) {
+        // A process that dies takes its lock with it; a file that is gone says the same.
+        let lock = format!("jobs.db-workers/{}.lock", worker.0);
+        std::fs::remove_file(self.folder.path().join(lock)).unwrap();
+    }
+
+    fn reopen(&mut self) -> Later<'_, ()> {
+        Box::pin(async {
+            self.store.close().await;
+            self.store = open(&self.folder);
+        })
+    }
+}
+
+conformance!(sqlite, Sqlite::new);
