@@ -1,9 +1,11 @@
 //! Measures tidegate against references taken in the same run.
 //!
 //! `cargo run --release -p tidegate-bench` prints a table, then one JSON line per figure. Names
-//! given as arguments (`p1 p5 p9`) pick figures; `bare` alone prints the bare SQLite loops.
+//! given as arguments (`p1 p5 p9`) pick figures; `bare` alone prints the bare SQLite loops. `crash
+//! [KILLS]` kills a real worker again and again, `poison` runs a task that kills its own.
 
 mod bare;
+mod crash;
 mod deferred;
 mod figure;
 mod slots;
@@ -19,6 +21,13 @@ fn main() {
     if let Some(case) = wanted.first().and_then(|name| name.strip_prefix("p5.")) {
         let case = case.parse().expect("a parent gives a number");
         return figure::hand_over(&deferred::case(case));
+    }
+    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    match wanted.first().map(String::as_str) {
+        Some("crash") => return crash::command(&arguments),
+        Some("poison") => return crash::poison(),
+        Some("crash-worker") => return crash::worker(&arguments),
+        _ => {}
     }
     if wanted == ["bare"] {
         return bare::show();

@@ -23,6 +23,8 @@ pub use metrics::Metrics;
 pub use run::{Run, RunError, RunState, RunStatus, TaskState, WaitRunError};
 pub use shutdown::ShutdownReport;
 pub use submit::{Submit, SubmitError};
+pub use tidegate_core::lifecycle::{Kind, Reason};
+pub use tidegate_core::store::{Finding, Happened, Record, RunSummary, RunsPage};
 
 use crate::slot::SlotPool;
 use crate::workflow::Workflow;
@@ -34,8 +36,7 @@ use std::time::Duration;
 use tidegate_core::dispatcher::{Said, Ticket};
 use tidegate_core::lifecycle::Fence;
 use tidegate_core::store::{
-    Finding, Granted, NewRun, Request, RunSummary, RunsPage, Scope, Store, StoreError, Submitted,
-    TaskKey,
+    Granted, NewRun, Request, Scope, Store, StoreError, Submitted, TaskKey,
 };
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};

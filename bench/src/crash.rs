@@ -1,0 +1,331 @@
+//! Kills a real worker process again and again, and looks at what it leaves.
+//!
+//! `cargo run --release -p tidegate-bench crash [KILLS]`. A child process runs an engine on a SQLite
+//! file under steady load: runs of one task, chains, waits, retries, cancels. It writes every
+//! acknowledged submit and cancel to a log of its own. The parent kills it with SIGKILL at a random
+//! instant and starts the next one on the same file. At the end one more child runs until nothing is
+//! open, and the parent compares: every acknowledged submit is there, every task has exactly one
+//! recorded end, what was cancelled stayed so, nobody owns anything, the audit is clean.
+
+use crate::bare;
+use std::collections::{HashMap, HashSet};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tidegate::engine::{Reason, RunState};
+use tidegate::{
+    Backoff, Context, Engine, EngineBuilder, RunId, RunOutcome, Task, TaskError, TaskHandle,
+    Workflow,
+};
+
+/// Kills in one run of the command, unless it is told otherwise.
+const KILLS: u32 = 200;
+
+/// The longest a child lives before it is killed, and the longest the last may take.
+const LIFE_MAX: Duration = Duration::from_millis(250);
+const DRAIN_MAX: Duration = Duration::from_secs(120);
+
+/// Runs submitted by one child at the most, so that the last has an end to reach.
+const SUBMITS_MAX: u64 = 3_000;
+
+/// One task kills its process each time it runs, beside 100 that wait and 3 that compute: it ends as
+/// crash_loop, and all of its neighbours succeed.
+pub(crate) fn poison() {
+    let place = bare::scratch();
+    let began = Instant::now();
+    let mut deaths = 0;
+    loop {
+        let mut child = spawn(place.path(), "poison");
+        if child.wait().expect("a child ends").success() {
+            break;
+        }
+        deaths += 1;
+        assert!(deaths < 50, "the poison is not found out");
+    }
+    println!("{deaths} deaths in {:.1} s; the poison is out", began.elapsed().as_secs_f64());
+}
+
+/// How many neighbours of the poison wait, and how many compute.
+const WAITING: usize = 100;
+const COMPUTING: usize = 3;
+
+/// A life with the poison: submits everything in the first, and ends when all has.
+async fn with_poison(place: &Path) {
+    let workflow = |task: Task| Workflow::of(task).expect("it makes sense");
+    let engine = Engine::builder(format!("sqlite:{}", place.join("jobs.db").display()))
+        .slots(COMPUTING as u32 + 1)
+        .workflow(workflow(Task::new("poison", die)))
+        .workflow(workflow(Task::new("computing", compute)))
+        .workflow(workflow(Task::new("waiting", wait_for_the_end)))
+        .state(Neighbours(AtomicUsize::new(0)))
+        .state(Place(place.to_owned()));
+    let engine = engine.start().await.expect("the engine starts");
+    let mut runs = Vec::new();
+    for (workflow, count) in [("waiting", WAITING), ("computing", COMPUTING), ("poison", 1)] {
+        for n in 0..count {
+            // The same in every life.
+            let run = engine.submit(workflow, n).key(format!("{workflow} {n}")).await;
+            runs.push((workflow, run.expect("it is accepted")));
+        }
+    }
+    let (_, poison) = runs.pop().expect("there is a poison");
+    let ended = poison.wait().await.expect("it ends");
+    assert_eq!(ended.tasks[0].reason, Some(Reason::CrashLoop), "{ended:?}");
+    std::fs::write(place.join("end"), "").expect("a file can be written");
+    for (workflow, run) in runs {
+        let ended = run.wait().await.expect("it ends");
+        assert_eq!(ended.outcome(), Some(RunOutcome::Succeeded), "{workflow}: {ended:?}");
+        assert_eq!(ended.tasks[0].attempt, 1, "{workflow}: a death uses no attempt");
+    }
+    assert!(engine.audit().await.expect("the store can be read").is_empty());
+    engine.shutdown(Duration::from_secs(5)).await;
+}
+
+/// How many neighbours compute in this process.
+struct Neighbours(AtomicUsize);
+
+struct Place(PathBuf);
+
+async fn die(context: &mut Context) -> Result<(), TaskError> {
+    let neighbours = context.state::<Neighbours>()?;
+    let began = Instant::now();
+    // With all of its neighbours, as long as they are there.
+    while neighbours.0.load(Ordering::SeqCst) < COMPUTING && began.elapsed() < LIFE_MAX {
+        tokio::task::yield_now().await;
+    }
+    std::process::abort();
+}
+
+/// Computes for longer than the poison takes to kill.
+async fn compute(context: &mut Context) -> Result<(), TaskError> {
+    context.state::<Neighbours>()?.0.fetch_add(1, Ordering::SeqCst);
+    let began = Instant::now();
+    while began.elapsed() < LIFE_MAX {
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+async fn wait_for_the_end(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
+    let end = context.state::<Place>()?.0.join("end");
+    handle.defer_until(tidegate::condition::file(end), Duration::from_millis(20)).await?;
+    Ok(())
+}
+
+pub(crate) fn command(arguments: &[String]) {
+    let kills = match arguments {
+        [] => KILLS,
+        [kills] => kills.parse().unwrap_or_else(|_| {
+            eprintln!("\"{kills}\" is not a number of kills, such as {KILLS}");
+            std::process::exit(2);
+        }),
+        _ => {
+            eprintln!("crash takes one number, how often to kill");
+            std::process::exit(2);
+        }
+    };
+    let place = bare::scratch();
+    let mut random = fastrand::Rng::new();
+    let began = Instant::now();
+    for _ in 0..kills {
+        let mut child = spawn(place.path(), "load");
+        wait_for_line(&mut child, "started");
+        std::thread::sleep(random_duration(&mut random));
+        child.kill().expect("a child can be killed");
+        child.wait().expect("a child that was killed is gone");
+    }
+    let mut last = spawn(place.path(), "drain");
+    wait_for_line(&mut last, "drained");
+    let status = last.wait().expect("a child that was waited for is gone");
+    assert!(status.success(), "the last worker failed: {status}");
+    let summary = tokio::runtime::Runtime::new().expect("a runtime").block_on(check(place.path()));
+    println!("{kills} kills in {:.1} s; {summary}", began.elapsed().as_secs_f64());
+}
+
+fn random_duration(random: &mut fastrand::Rng) -> Duration {
+    // Many die young: while they take over what the one before has left.
+    LIFE_MAX.mul_f64(random.f64() * random.f64())
+}
+
+fn spawn(place: &Path, mode: &str) -> Child {
+    let program = std::env::current_exe().expect("this program has a path");
+    let mut child = Command::new(program);
+    child.arg("crash-worker").arg(mode).arg(place).stdout(Stdio::piped());
+    child.spawn().expect("this program can be run again")
+}
+
+fn wait_for_line(child: &mut Child, wanted: &str) {
+    let out = child.stdout.take().expect("its output is piped");
+    let found = BufReader::new(out).lines().map_while(Result::ok).any(|line| line == wanted);
+    assert!(found, "a worker ended before it said \"{wanted}\"");
+}
+
+/// What the child does.
+pub(crate) fn worker(arguments: &[String]) {
+    let [mode, place] = arguments else { panic!("a parent gives a mode and a place") };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let place = Path::new(place);
+        if mode == "poison" {
+            return with_poison(place).await;
+        }
+        let engine = builder(place).start().await.expect("the engine starts");
+        println!("started");
+        match mode.as_str() {
+            "load" => load(&engine, place).await,
+            _ => drain(&engine).await,
+        }
+    });
+}
+
+fn builder(place: &Path) -> EngineBuilder {
+    let retried = Task::new("retried", retried).retries(4);
+    let retried = retried.backoff(Backoff::fixed(Duration::from_millis(5)));
+    let chain = Workflow::builder("chain")
+        .task(Task::new("first", quick))
+        .task(Task::new("waits", waits).after(["first"]))
+        .task(Task::new("left", quick).after(["waits"]))
+        .task(Task::new("right", waits).after(["waits"]))
+        .task(Task::new("last", quick).after(["left", "right"]));
+    Engine::builder(format!("sqlite:{}", place.join("jobs.db").display()))
+        .slots(4)
+        .workflow(Workflow::of(Task::new("quick", quick)).expect("it makes sense"))
+        .workflow(Workflow::of(Task::new("waits", waits)).expect("it makes sense"))
+        .workflow(Workflow::of(retried).expect("it makes sense"))
+        .workflow(chain.build().expect("it makes sense"))
+        .state(Entries(Mutex::new(log(place, "entries"))))
+}
+
+/// Where every entry of a body is written down.
+struct Entries(Mutex<std::fs::File>);
+
+fn log(place: &Path, name: &str) -> std::fs::File {
+    let file = OpenOptions::new().create(true).append(true).open(place.join(name));
+    file.expect("a log can be written")
+}
+
+fn enter(context: &Context, handle: &TaskHandle) -> Result<(), TaskError> {
+    let line = format!("{} {}\n", handle.task_execution_id(), handle.attempt());
+    let entries = context.state::<Entries>()?;
+    let mut entries = entries.0.lock().expect("nobody panics while writing");
+    Ok(entries.write_all(line.as_bytes())?)
+}
+
+async fn quick(context: &mut Context, handle: &TaskHandle) -> Result<u64, TaskError> {
+    enter(context, handle)?;
+    Ok(context.input().as_u64().unwrap_or(0))
+}
+
+async fn waits(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
+    enter(context, handle)?;
+    let n = context.input().as_u64().unwrap_or(0);
+    handle.sleep(Duration::from_millis(n % 40)).await?;
+    Ok(())
+}
+
+async fn retried(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
+    enter(context, handle)?;
+    let n = context.input().as_u64().unwrap_or(0);
+    match handle.attempt() {
+        attempt if u64::from(attempt) <= n % 4 => Err("not yet".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Submits and cancels until it is killed. Many are under way at once.
+async fn load(engine: &Engine, place: &Path) {
+    let log = Arc::new(Mutex::new(log(place, "acknowledged")));
+    let mut submitters = Vec::new();
+    for submitter in 0..8_u64 {
+        let (engine, log) = (engine.clone(), log.clone());
+        submitters.push(tokio::spawn(async move {
+            for n in 0..SUBMITS_MAX / 8 {
+                let workflow = ["quick", "waits", "retried", "chain"][(n % 4) as usize];
+                let run = engine.submit(workflow, n * 8 + submitter).await.expect("it is accepted");
+                write(&log, "submit", run.id());
+                if n % 16 == submitter {
+                    // A cancel that was asked for and not acknowledged may have happened.
+                    write(&log, "asked", run.id());
+                    if run.cancel().await.expect("the store works") {
+                        write(&log, "cancel", run.id());
+                    }
+                }
+            }
+        }));
+    }
+    for submitter in submitters {
+        submitter.await.expect("a submitter does not panic");
+    }
+    std::future::pending::<()>().await;
+}
+
+fn write(log: &Mutex<std::fs::File>, what: &str, run: RunId) {
+    let line = format!("{what} {run}\n");
+    let mut log = log.lock().expect("nobody panics while writing");
+    log.write_all(line.as_bytes()).expect("a log can be written");
+}
+
+/// Runs until nothing is open.
+async fn drain(engine: &Engine) {
+    let page = || tidegate::engine::RunsPage { open: true, limit: 1, ..Default::default() };
+    let began = Instant::now();
+    while !engine.runs(page()).await.expect("the store can be read").is_empty() {
+        assert!(began.elapsed() < DRAIN_MAX, "runs are left over: {:?}", engine.metrics());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    engine.shutdown(Duration::from_secs(5)).await;
+    println!("drained");
+}
+
+/// Compares what was acknowledged with what is there.
+async fn check(place: &Path) -> String {
+    let engine = builder(place).start().await.expect("the engine starts");
+    let acknowledged = std::fs::read_to_string(place.join("acknowledged")).unwrap_or_default();
+    let (mut submitted, mut asked, mut cancelled) =
+        (HashSet::new(), HashSet::new(), HashSet::new());
+    for line in acknowledged.lines() {
+        let (what, run) = line.split_once(' ').expect("a line has two words");
+        let run: RunId = run.parse().expect("an id was written");
+        match what {
+            "submit" => submitted.insert(run),
+            "asked" => asked.insert(run),
+            _ => cancelled.insert(run),
+        };
+    }
+    let (mut tasks, mut repeated, mut recoveries) = (0, 0, 0);
+    for id in &submitted {
+        let run = engine.run(*id).await.expect("an acknowledged submit is there");
+        let status = run.status().await.expect("the store can be read");
+        let RunState::Ended(outcome) = status.state else { panic!("run {id} is open") };
+        let may_be = match (cancelled.contains(id), asked.contains(id)) {
+            (true, _) => outcome == RunOutcome::Cancelled,
+            (false, true) => outcome != RunOutcome::Failed,
+            (false, false) => outcome == RunOutcome::Succeeded,
+        };
+        assert!(may_be, "run {id}: {status:?}");
+        let mut ends: HashMap<u32, u32> = HashMap::new();
+        for record in run.events().await.expect("the store can be read") {
+            recoveries += u64::from(record.what.as_str() == "recovered");
+            let ended = matches!(record.what.as_str(), "succeeded" | "cancelled" | "skipped");
+            *ends.entry(record.task.as_u32()).or_default() += u32::from(ended);
+        }
+        assert_eq!(ends.len(), status.tasks.len(), "every task of run {id} is recorded");
+        assert!(ends.values().all(|&ends| ends == 1), "each task of run {id} ended once: {ends:?}");
+        tasks += status.tasks.len();
+        repeated += status.tasks.iter().filter(|task| task.entries > task.attempt).count();
+    }
+    let findings = engine.audit().await.expect("the store can be read");
+    assert!(findings.is_empty(), "{findings:?}");
+    assert_eq!((engine.slots().in_use(), engine.metrics().owned), (0, 0), "nobody holds anything");
+    engine.shutdown(Duration::from_secs(1)).await;
+    let (runs, cancelled) = (submitted.len(), cancelled.len());
+    format!(
+        "{runs} acknowledged runs with {tasks} tasks are there, each ended once, {cancelled} \
+         cancelled ones stayed so; {repeated} tasks were entered again after a kill, {recoveries} \
+         takeovers of begun tasks; audit and integrity check clean"
+    )
+}
