@@ -8,9 +8,11 @@ mod bare;
 mod crash;
 mod deferred;
 mod figure;
+mod grown;
 mod slots;
 mod store;
 mod stream;
+mod waiting;
 
 use figure::Figure;
 
@@ -25,6 +27,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     match wanted.first().map(String::as_str) {
         Some("crash") => return crash::command(&arguments),
+        Some("p5s") => return figure::hand_over(&waiting::case()),
+        Some("p2x") => return store::profile(),
         Some("poison") => return crash::poison(),
         Some("crash-worker") => return crash::worker(&arguments),
         _ => {}
@@ -32,13 +36,15 @@ fn main() {
     if wanted == ["bare"] {
         return bare::show();
     }
-    let all: [(&str, Measure); 6] = [
+    let all: [(&str, Measure); 8] = [
         ("p1", slots::measure),
         ("p2", store::measure_lives),
         ("p3", store::measure_start),
         ("p4", store::measure_hops),
-        ("p5", deferred::measure),
+        ("p5", || [deferred::measure(), waiting::measure()].into_iter().flatten().collect()),
+        ("p6", grown::measure_growth),
         ("p9", stream::measure),
+        ("p12", grown::measure_long),
     ];
     if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
         let known: Vec<_> = all.iter().map(|(name, _)| *name).collect();
@@ -47,7 +53,8 @@ fn main() {
     }
     let mut figures = Vec::new();
     for (name, measure) in all {
-        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+        // The long one only when it is asked for.
+        if wanted.is_empty() && name != "p12" || wanted.iter().any(|wanted| wanted == name) {
             eprintln!("measuring {name} …");
             figures.extend(measure());
         }

@@ -117,7 +117,7 @@ async fn tell(context: &mut Context<Value>) -> Result<(), TaskError> {
     Ok(())
 }
 
-fn start() -> Vec<Duration> {
+pub(crate) fn start() -> Vec<Duration> {
     let (place, runtime) = (bare::scratch(), runtime());
     runtime.block_on(async {
         let workflow = Workflow::of(Task::new("tell", tell)).expect("it makes sense");
@@ -181,11 +181,19 @@ async fn engine(place: &tempfile::TempDir, slots: u32, workflow: Workflow) -> En
     builder(place, slots, workflow).start().await.expect("it starts")
 }
 
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
 }
 
-fn median_ms(mut samples: Vec<Duration>) -> f64 {
+pub(crate) fn median_ms(mut samples: Vec<Duration>) -> f64 {
     samples.sort_unstable();
     samples[samples.len() / 2].as_secs_f64() * 1_000.0
+}
+
+pub(crate) fn profile() {
+    for slots in [1024, 64] {
+        for _ in 0..3 {
+            println!("{slots} {:.0}", lives(slots));
+        }
+    }
 }

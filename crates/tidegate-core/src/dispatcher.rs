@@ -61,6 +61,8 @@ pub enum Input {
     Alarm,
     /// Time to compare what the store thinks this worker owns with what it has.
     RollCall,
+    /// Time to look for what nobody here was told of: somebody else may have changed the store.
+    Watch,
     /// These workers are dead.
     Dead(Vec<WorkerId>),
     /// Nothing new is to begin: what has not begun, and what waits, is handed back.
@@ -133,6 +135,8 @@ pub enum Todo {
     Resume(TaskKey),
     /// It is to stop as soon as it can: drop it.
     Drop(TaskKey),
+    /// It is handed back without having been started.
+    NotStarted(Box<Claimed>),
     /// Answer whoever submitted.
     Submitted(Ticket, Result<Submitted, SubmitError>),
     /// Answer whoever wanted something.
@@ -289,6 +293,7 @@ impl Dispatcher {
             }
             Input::Alarm => self.looks_at_clock = true,
             Input::RollCall => self.calls_roll = true,
+            Input::Watch => (self.looks_at_clock, self.hungry) = (true, true),
             Input::Dead(workers) => {
                 let mine = self.worker;
                 let news = workers.into_iter().filter(|worker| *worker != mine);
@@ -300,7 +305,8 @@ impl Dispatcher {
             }
             Input::Close => self.close(),
             Input::DropAll => {
-                let all: Vec<TaskKey> = self.tasks.keys().copied().collect();
+                let mut all: Vec<TaskKey> = self.tasks.keys().copied().collect();
+                all.sort_unstable();
                 all.into_iter().for_each(|task| self.hand_back(task));
             }
         }
@@ -365,7 +371,6 @@ impl Dispatcher {
                 self.readings.deferred += 1;
                 self.tell(key, Event::Defer { fence, active, wait });
                 self.hungry |= self.more;
-                self.free_suspect(key);
                 if self.closing {
                     self.hand_back(key);
                 }
@@ -532,9 +537,15 @@ impl Dispatcher {
                 self.told(told.task, told.fence, told.kind.is_terminal());
             }
         }
-        // More that nobody fits into what is free is no reason to ask again before something ends.
+        // The end of one entry is told before the next begins.
+        let records = turned.records.into_iter().zip(turned.plans);
+        self.todos.extend(records.map(|(record, plan)| Todo::Recorded(record, plan)));
+        self.todos.extend(turned.ended.into_iter().map(Todo::RunEnded));
+        // More that nobody fits into what is free is no reason to ask again before something ends;
+        // more that was not asked for is.
         self.more = turned.more;
-        self.hungry |= turned.more && !turned.claimed.is_empty();
+        let asked = turn.claim.units + turn.claim.ahead > 0;
+        self.hungry |= turned.more && !(asked && turned.claimed.is_empty());
         for claimed in turned.claimed {
             self.take_up(Box::new(claimed));
         }
@@ -547,9 +558,6 @@ impl Dispatcher {
                 self.dead.pop_front();
             }
         }
-        let records = turned.records.into_iter().zip(turned.plans);
-        self.todos.extend(records.map(|(record, plan)| Todo::Recorded(record, plan)));
-        self.todos.extend(turned.ended.into_iter().map(Todo::RunEnded));
         self.alarm = turned.alarm;
     }
 
@@ -560,9 +568,13 @@ impl Dispatcher {
         let Some(task) = self.tasks.get(&key).filter(|task| Some(task.fence) == shown) else {
             return;
         };
-        if let Applied::Lost { .. } = applied {
+        if let Applied::Lost { actual } = applied {
             self.readings.lost_races += 1;
-            self.let_go(key);
+            let fence = task.fence;
+            match actual.is_some_and(|life| life.fence == fence && life.stopping.is_some()) {
+                true => self.stop_instead(change, fence),
+                false => self.let_go(key),
+            }
             return;
         }
         if task.phase == Phase::Over && task.untold.is_none() {
@@ -573,7 +585,25 @@ impl Dispatcher {
             match event {
                 Event::Begin { .. } => self.todos.push(Todo::Enter(key)),
                 Event::Resume { .. } => self.todos.push(Todo::Resume(key)),
+                // Only now: a wait that is over before it is written leaves a suspect one.
+                Event::Defer { .. } => self.free_suspect(key),
                 _ => {}
+            }
+        }
+    }
+
+    /// A task that was told to stop was about to say that it waits. It is still this worker's, and
+    /// all it can say any more is how it ends.
+    fn stop_instead(&mut self, change: &Change, fence: Fence) {
+        let goes_on = |event: &Event| matches!(event, Event::Defer { .. } | Event::Resume { .. });
+        let mut left = change.clone();
+        left.events.retain(|event| !goes_on(event));
+        match left.events.is_empty() {
+            true => self.told(change.task, fence, false),
+            false => {
+                let task = self.tasks.get_mut(&change.task).expect("whose change it is was found");
+                task.untold = Some(left);
+                self.talking.push_back(change.task);
             }
         }
     }
@@ -624,11 +654,12 @@ impl Dispatcher {
             stops: None,
         };
         self.tasks.insert(key, task);
-        if self.closing && !begun {
-            // It came with the answer to a turn from before.
-            self.ahead += 1;
+        if self.closing {
+            // It came with the answer to a turn from before; its body is not entered any more.
+            self.ahead += u32::from(!begun);
             self.tasks.get_mut(&key).expect("it was just put there").stops = Some(Stops::HandBack);
             self.end(key, End::Dropped { active: claimed.life.active });
+            self.todos.push(Todo::NotStarted(claimed));
             return;
         }
         match claimed.life.is_suspect() {
@@ -664,17 +695,18 @@ impl Dispatcher {
     /// Compares what the store thinks this worker owns with what it has. A claim whose answer was
     /// lost would otherwise be nobody's for ever.
     fn compare(&mut self, roll: &[(TaskKey, Fence)]) {
-        let roll: HashMap<TaskKey, Fence> = roll.iter().copied().collect();
-        for (&key, &fence) in &roll {
+        for &(key, fence) in roll {
             if self.tasks.get(&key).is_none_or(|task| task.fence != fence) {
                 self.readings.strays += 1;
                 let event = Event::HandBack { fence, active: Duration::ZERO };
                 self.strays.push(Change::new(key, event));
             }
         }
+        let roll: HashMap<TaskKey, Fence> = roll.iter().copied().collect();
         let is_gone =
             |(&key, task): (&TaskKey, &Owned)| (roll.get(&key) != Some(&task.fence)).then_some(key);
-        let gone: Vec<TaskKey> = self.tasks.iter().filter_map(is_gone).collect();
+        let mut gone: Vec<TaskKey> = self.tasks.iter().filter_map(is_gone).collect();
+        gone.sort_unstable();
         for key in gone {
             self.readings.lost_races += 1;
             self.let_go(key);
@@ -694,13 +726,26 @@ impl Dispatcher {
         if !unknown {
             // Nothing was done: whoever asked can be told so. What the worker has to report stays.
             (turn.submits, turn.requests, turn.claim) = Default::default();
-            let submits = std::mem::take(&mut in_flight.submits).into_iter();
-            let requests = std::mem::take(&mut in_flight.requests).into_iter();
-            let failed = || SubmitError::Store(error.clone());
-            self.todos.extend(submits.map(|ticket| Todo::Submitted(ticket, Err(failed()))));
-            self.todos.extend(requests.map(|ticket| Todo::Granted(ticket, Err(error.clone()))));
+            let submits = std::mem::take(&mut in_flight.submits);
+            let requests = std::mem::take(&mut in_flight.requests);
+            self.refuse(submits, requests, &error);
+        }
+        if !matches!(error, StoreError::Unknown(_)) {
+            // Who has come since would wait for as long as the store fails.
+            let submits = self.submits.drain(..).map(|(_, ticket)| ticket).collect();
+            let requests = self.requests.drain(..).map(|(_, ticket)| ticket).collect();
+            self.refuse(submits, requests, &error);
         }
         self.todos.push(Todo::RetryAfter(pause, error));
+    }
+
+    /// Nothing was done of this.
+    fn refuse(&mut self, submits: Vec<Ticket>, requests: Vec<Ticket>, error: &StoreError) {
+        let failed = || SubmitError::Store(error.clone());
+        let submits = submits.into_iter().map(|ticket| Todo::Submitted(ticket, Err(failed())));
+        self.todos.extend(submits);
+        let requests = requests.into_iter();
+        self.todos.extend(requests.map(|ticket| Todo::Granted(ticket, Err(error.clone()))));
     }
 
     fn close(&mut self) {
@@ -708,7 +753,8 @@ impl Dispatcher {
         let unbegun = |(&key, task): (&TaskKey, &Owned)| {
             matches!(task.phase, Phase::Ahead | Phase::Deferred).then_some(key)
         };
-        let unbegun: Vec<TaskKey> = self.tasks.iter().filter_map(unbegun).collect();
+        let mut unbegun: Vec<TaskKey> = self.tasks.iter().filter_map(unbegun).collect();
+        unbegun.sort_unstable();
         unbegun.into_iter().for_each(|key| self.hand_back(key));
     }
 
@@ -722,9 +768,10 @@ impl Dispatcher {
         match self.suspects.iter().position(|claimed| claimed.key == key) {
             // It was never started, so nobody will report its end.
             Some(at) => {
-                self.suspects.remove(at);
+                let claimed = self.suspects.remove(at).expect("it was found there");
                 self.ahead += 1;
-                self.end(key, End::Dropped { active: Duration::ZERO });
+                self.end(key, End::Dropped { active: claimed.life.active });
+                self.todos.push(Todo::NotStarted(claimed));
             }
             None => self.todos.push(Todo::Drop(key)),
         }

@@ -522,7 +522,8 @@ impl Life {
                 _ => return not_now,
             },
             Event::Recover => match kind {
-                Kind::Claimed | Kind::Deferred => to.state = ready(now, now),
+                Kind::Claimed => to.give_back(now),
+                Kind::Deferred => to.state = ready(now, now),
                 Kind::Active => to.recover(now),
                 _ => return not_now,
             },
@@ -559,7 +560,7 @@ impl Life {
                 to.entries += 1;
                 to.started.get_or_insert(now);
             }
-            (Event::HandBack { .. }, Activity::Claimed) => to.state = ready(now, now),
+            (Event::HandBack { .. }, Activity::Claimed) => to.give_back(now),
             // Whatever else there is to say is of a body that was entered.
             (_, Activity::Claimed) => return Err(Refused::NotNow { kind }),
             (Event::Succeed { .. }, _) => to.state = State::Succeeded,
@@ -622,6 +623,15 @@ impl Life {
         self.attempt += 1;
         self.recoveries = 0;
         self.active = Duration::ZERO;
+    }
+
+    /// It was claimed and not begun: it stands where it stood.
+    fn give_back(&mut self, now: Timestamp) {
+        let since = match self.state {
+            State::Running { ready_since, .. } => ready_since.min(now),
+            _ => now,
+        };
+        self.state = State::Ready { since, due: since };
     }
 
     /// Its process died while it computed.

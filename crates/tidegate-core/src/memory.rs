@@ -12,6 +12,7 @@
 //! Deliberately absent: a clock, chance, files, and whether a process is alive. A worker here is
 //! alive until somebody says otherwise ([`MemoryStore::kill`]).
 
+use crate::graph::TaskIndex;
 use crate::lifecycle::{Fence, State, WorkerId};
 use crate::plan::Plan;
 use crate::rows::{Gate, Head, Payload, Place, Row, Rows, Write};
@@ -26,8 +27,6 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use crate::graph::TaskIndex;
 
 /// A store in memory. It is as durable as its process.
 #[derive(Default)]
@@ -132,6 +131,9 @@ impl Store for MemoryStore {
     }
 }
 
+/// What can be claimed in a queue, by order and number.
+type Lanes = BTreeMap<Lane, BTreeSet<(Timestamp, TaskKey)>>;
+
 /// What is remembered.
 #[derive(Default)]
 struct Memory {
@@ -153,7 +155,8 @@ struct Memory {
     runs: BTreeMap<RunKey, Vec<u64>>,
     ids: BTreeMap<RunId, RunKey>,
     keys: BTreeMap<(Arc<str>, String, String), RunKey>,
-    open: BTreeMap<Arc<str>, BTreeMap<Lane, BTreeSet<(Timestamp, TaskKey)>>>,
+    /// What can be claimed, by queue.
+    open: BTreeMap<Arc<str>, Lanes>,
     alarms: BTreeSet<(Timestamp, TaskKey)>,
     owned: BTreeSet<(WorkerId, TaskKey)>,
     /// How many stand behind each gate.

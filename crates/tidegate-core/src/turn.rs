@@ -12,7 +12,7 @@
 //! stop, leaves word for that worker ([`Told`]).
 
 use crate::graph::{Consequence, Outcome, Standing, TaskIndex};
-use crate::lifecycle::{CancelledBy, Event, Kind, Life, Reason, State, WorkerId};
+use crate::lifecycle::{CancelledBy, Event, Fence, Kind, Life, Reason, State, WorkerId};
 use crate::plan::Plan;
 use crate::rows::{Head, Payload, Row, Rows, Write};
 use crate::store::{
@@ -20,12 +20,15 @@ use crate::store::{
     Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
 use crate::{RunId, Timestamp};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Alarms that one turn looks at, so that a turn stays short.
 const DUE_MAX: u32 = 1_000;
+
+/// How often a queue time-out that a pause makes longer is looked at.
+const PAUSED_LOOK: Duration = Duration::from_secs(1);
 
 /// Takes a turn.
 ///
@@ -66,8 +69,7 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
     }
     taking.write()?;
     if let (Some(worker), true) = (turn.worker, turn.roll_call) {
-        let owned = taking.rows.owned(worker, u32::MAX)?;
-        taking.answer.roll = owned.into_iter().map(|(task, fence, _)| (task, fence)).collect();
+        taking.call_roll(worker)?;
     }
     taking.answer.alarm = taking.rows.next_alarm()?;
     Ok(taking.answer)
@@ -116,6 +118,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         };
         let row = &self.tasks[at].row;
         if self.turn.again && self.was_applied(row, change) {
+            self.tell_end_again(self.tasks[at].run);
             return Ok(Applied::Yes);
         }
         let mut lives = Vec::with_capacity(change.events.len());
@@ -146,6 +149,16 @@ impl<'t, R: Rows> Taking<'t, R> {
         row.turn == self.turn.id || shown.is_some_and(|shown| row.life.fence > shown)
     }
 
+    /// The first try of this turn may have ended the run, and its answer was lost.
+    fn tell_end_again(&mut self, run: usize) {
+        let (key, head) = (self.runs[run].key, self.head(run));
+        let Some((outcome, _)) = head.ended.filter(|_| self.turn.again) else { return };
+        let ended = Ended { key, id: head.id, outcome };
+        if !self.answer.ended.contains(&ended) {
+            self.answer.ended.push(ended);
+        }
+    }
+
     fn recover(&mut self, dead: WorkerId) -> Result<(), R::Error> {
         let owned = self.rows.owned(dead, RECOVER_MAX)?;
         for &(task, ..) in &owned {
@@ -156,6 +169,21 @@ impl<'t, R: Rows> Taking<'t, R> {
         self.answer.recovered = owned.len() as u32;
         if self.answer.recovered < RECOVER_MAX {
             self.rows.forget(dead)?;
+        }
+        Ok(())
+    }
+
+    /// All that the worker owns. What is to stop is told again: whoever wanted that may have been
+    /// another worker, whose answer did not reach this one.
+    fn call_roll(&mut self, worker: WorkerId) -> Result<(), R::Error> {
+        for (task, fence, _) in self.rows.owned(worker, u32::MAX)? {
+            self.answer.roll.push((task, fence));
+            let at = self.task(task)?.expect("what a worker owns exists");
+            let life = &self.tasks[at].row.life;
+            if life.stopping.is_some() {
+                let told = Told { task, fence, worker, kind: life.state.kind() };
+                self.answer.told.push(told);
+            }
         }
         Ok(())
     }
@@ -194,6 +222,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         let now = self.turn.now;
         if let &Scope::Run(id) = scope {
             let Some(run) = self.find(id)? else { return Ok(Granted::Unknown) };
+            self.settle(run)?;
             let head = self.head(run);
             if head.ended.is_some() || head.paused_at.is_some() == pauses {
                 return Ok(Granted::Already);
@@ -216,8 +245,13 @@ impl<'t, R: Rows> Taking<'t, R> {
     /// than to wait for the body, which is told, and whose end then changes nothing.
     fn cancel(&mut self, id: RunId) -> Result<Granted, R::Error> {
         let Some(run) = self.find(id)? else { return Ok(Granted::Unknown) };
-        if self.head(run).ended.is_some() {
-            return Ok(Granted::Already);
+        // What was said before it was asked for may have ended the run.
+        self.settle(run)?;
+        let head = self.head(run);
+        if head.ended.is_some() {
+            let was_granted = self.turn.again && head.cancelled;
+            self.tell_end_again(run);
+            return Ok(if was_granted { Granted::Yes } else { Granted::Already });
         }
         self.head_mut(run).cancelled = true;
         for at in self.whole(run)? {
@@ -333,6 +367,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         }
         let mut candidates = self.candidates(worker)?;
         candidates.sort_unstable();
+        let now = self.turn.now;
         let (mut units, mut ahead) = (self.turn.claim.units, self.turn.claim.ahead);
         for (order, task) in candidates {
             let at = self.task(task)?.expect("a candidate exists");
@@ -341,20 +376,28 @@ impl<'t, R: Rows> Taking<'t, R> {
             // One that may have killed its process begins when its worker has seen to it that no
             // other such is active.
             let suspect = row.life.is_suspect();
-            let begins = weight <= units && !suspect;
-            if !begins && ahead == 0 {
+            let fits = weight <= units;
+            let begins = fits && !suspect;
+            if !fits && ahead == 0 {
                 self.answer.more = true;
                 continue;
             }
-            let claimed = self.step(at, &Event::Claim { worker })?;
+            // Whoever opened its gate has seen that it is due, by a clock that may be ahead of ours.
+            let due = match row.life.state {
+                State::Ready { due, .. } => due.max(now),
+                _ => now,
+            };
+            let claimed = self.step_at(at, &Event::Claim { worker }, due)?;
             assert!(claimed, "what is found ready can be claimed");
-            if begins {
+            if fits {
                 units -= weight;
+            } else if !suspect {
+                ahead -= 1;
+            }
+            if begins {
                 let fence = self.tasks[at].row.life.fence;
                 let begun = self.step(at, &Event::Begin { fence })?;
                 assert!(begun, "what was claimed can begin");
-            } else if !suspect {
-                ahead -= 1;
             }
             let claimed = self.claimed(at, order)?;
             self.answer.claimed.push(claimed);
@@ -362,20 +405,37 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(())
     }
 
-    /// What the first try of this turn has claimed.
+    /// What the first try of this turn has claimed. It may also have changed tasks that the worker
+    /// had before: those of which it spoke, and those that were told to stop, which are told again.
     fn claimed_before(&mut self, worker: WorkerId) -> Result<bool, R::Error> {
-        for (task, _, turn) in self.rows.owned(worker, u32::MAX)? {
+        let shown = |change: &Change| {
+            let fence = change.events.iter().find_map(Event::shown_fence)?;
+            Some((change.task, fence))
+        };
+        let had: HashSet<(TaskKey, Fence)> = self.turn.changes.iter().filter_map(shown).collect();
+        for (task, fence, turn) in self.rows.owned(worker, u32::MAX)? {
             if turn != self.turn.id {
                 continue;
             }
             let at = self.task(task)?.expect("what a worker owns exists");
             let Task { row, run, .. } = &self.tasks[at];
             let State::Running { ready_since, .. } = row.life.state else { continue };
+            if row.life.stopping.is_some() {
+                let told = Told { task, fence, worker, kind: row.life.state.kind() };
+                self.answer.told.push(told);
+                continue;
+            }
+            if had.contains(&(task, fence)) {
+                continue;
+            }
             let order = row.order(self.head(*run), ready_since);
             let claimed = self.claimed(at, order)?;
             self.answer.claimed.push(claimed);
         }
-        Ok(!self.answer.claimed.is_empty())
+        self.answer.claimed.sort_by_key(|claimed| (claimed.order, claimed.key));
+        // Whether there was more is forgotten; to ask once too often costs a turn.
+        self.answer.more = !self.answer.claimed.is_empty();
+        Ok(self.answer.more)
     }
 
     /// What could be claimed: what became ready in this turn, and what was ready before and still
@@ -385,7 +445,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         let mut found = Vec::new();
         let mut changed = 0;
         for Task { row, run, .. } in self.tasks.iter().filter(|task| task.dirty) {
-            changed += 1;
+            changed += u32::from(self.runs[*run].new.is_none());
             let State::Ready { since, due } = row.life.state else { continue };
             let first = &self.tasks[self.runs[*run].first].row;
             let head = first.head.as_ref().expect("the first task of a run carries its head");
@@ -431,8 +491,12 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// Applies an event that no worker reports; false if it makes nothing of the task.
     fn step(&mut self, at: usize, event: &Event) -> Result<bool, R::Error> {
+        self.step_at(at, event, self.turn.now)
+    }
+
+    fn step_at(&mut self, at: usize, event: &Event, now: Timestamp) -> Result<bool, R::Error> {
         let row = &self.tasks[at].row;
-        match row.life.next(&row.planned().rules, event, self.turn.now) {
+        match row.life.next(&row.planned().rules, event, now) {
             Ok(transition) => {
                 self.becomes(at, event, transition.into_life(), None)?;
                 Ok(true)
@@ -456,7 +520,11 @@ impl<'t, R: Rows> Taking<'t, R> {
         let was = std::mem::replace(&mut task.row.life, life);
         let life = &task.row.life;
         let kind = life.state.kind();
-        (task.dirty, task.row.turn) = (true, self.turn.id);
+        task.dirty = true;
+        // By its turn a worker's own word is known again; that it is to stop is not its word.
+        if !matches!(event, Event::Stop { .. }) {
+            task.row.turn = self.turn.id;
+        }
         if kind.is_terminal() {
             task.row.ended_at = Some(now);
         }
@@ -501,7 +569,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             entry: row.life.entries,
             worker,
             begun_at,
-            active: to.active,
+            active: to.active.max(row.life.active),
             error: error.map(str::to_owned),
         };
         record.seq = self.rows.record(&record)?;
@@ -518,7 +586,12 @@ impl<'t, R: Rows> Taking<'t, R> {
             let run = &runs[*run];
             let head = tasks[run.first].row.head.as_ref();
             let head = head.expect("the first task of a run carries its head");
-            let write = Write { row, head, place: row.place(head, turn.now, *stood_still) };
+            let mut place = row.place(head, turn.now, *stood_still);
+            if !stood_still.is_zero() {
+                // While it stands still its time-out moves on with the clock.
+                place.alarm = place.alarm.map(|alarm| alarm.max(turn.now + PAUSED_LOOK));
+            }
+            let write = Write { row, head, place };
             match run.new {
                 Some(_) => rows.insert(write)?,
                 None => rows.update(write)?,

@@ -2,7 +2,10 @@
 //! them at once, then turns that end them; so many submitters at the same time.
 //!
 //! `cargo run --release -p tidegate-sqlite --example lives -- [runs] [runs in a turn] [submitters]`
+//!
+//! Without `LIVES_DB` the database is a new one in this folder; several processes may have one.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tidegate_core::graph::{Graph, Node, OnFailure};
@@ -21,7 +24,9 @@ async fn main() -> Outcome<()> {
     let (runs, at_once, submitters) = (number(100_000)?, number(256)?, number(2)?);
 
     let folder = tempfile::tempdir_in(std::env::current_dir()?)?;
-    let store = SqliteStore::open(folder.path().join("lives.db"), Options::default())?;
+    let path = std::env::var_os("LIVES_DB").map(PathBuf::from);
+    let path = path.unwrap_or_else(|| folder.path().join("lives.db"));
+    let store = SqliteStore::open(path, Options::default())?;
     let store = Arc::new(store);
     let began = Instant::now();
     let mut submitting = Vec::new();
@@ -47,7 +52,8 @@ async fn submit(
 ) -> Outcome<usize> {
     let graph = Graph::new([Node::new("only")])?;
     let plan = Arc::new(Plan::new("lives", graph, OnFailure::default(), vec![TaskPlan::default()]));
-    let queue: Arc<str> = format!("queue {submitter}").into();
+    let process = u64::from(std::process::id());
+    let queue: Arc<str> = format!("queue {submitter} of {process}").into();
     let input = Bytes::from(&br#"{"a":1,"b":[1,2,3],"c":"some text"}"#[..]);
     let worker = NewWorker {
         now: now(),
@@ -56,7 +62,7 @@ async fn submit(
         knows: vec![("lives".to_owned(), "only".to_owned())],
     };
     let worker = store.enlist(worker).await?;
-    let mut ids = submitter as u64 * 1_000_000_000;
+    let mut ids = process << 40 | (submitter as u64) << 32;
     let (mut lives, mut active): (usize, Vec<Claimed>) = (0, Vec::new());
     while lives < runs {
         let now = now();

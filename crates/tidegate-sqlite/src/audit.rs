@@ -16,7 +16,7 @@ use crate::open::Place;
 use crate::reader::{Reading, Snapshot};
 use crate::sql::SELECT_TASK_AND_PLACE;
 use rusqlite::OptionalExtension;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use tidegate_core::audit;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::rows::{Corrupt, Place as RowPlace, Row};
@@ -51,7 +51,10 @@ pub(crate) fn audit(place: &Place) -> Result<Vec<Finding>, Error> {
     while let Some(first) = next
         && findings.len() < FINDINGS_MAX
     {
-        next = reading.at_once(|snapshot| Step { snapshot, findings: &mut findings }.look(first))?;
+        next = reading.at_once(|snapshot| {
+            let (lanes, findings) = (HashMap::new(), &mut findings);
+            Step { snapshot, lanes, findings }.look(first)
+        })?;
     }
     Ok(findings)
 }
@@ -63,9 +66,14 @@ fn finding(rule: &'static str, what: String) -> Finding {
 /// A task as it is stored, and where it is found.
 type Found = (Stored, Result<RowPlace, Corrupt>);
 
+/// Queue, workflow, name and weight of the tasks in a lane.
+type Lane = (String, String, String, u32);
+
 /// Some runs, in one transaction.
 struct Step<'s, 'r> {
     snapshot: &'s mut Snapshot<'r>,
+    /// Those that were looked up.
+    lanes: HashMap<i64, Option<Lane>>,
     findings: &'s mut Vec<Finding>,
 }
 
@@ -99,9 +107,8 @@ impl Step<'_, '_> {
         let select = format!("{SELECT_TASK_AND_PLACE} WHERE {which} ORDER BY key LIMIT ?2");
         let mut select = self.snapshot.connection.prepare(&select)?;
         let max = i64::try_from(max).unwrap_or(i64::MAX);
-        let found = select.query_map((first, max), |row| {
-            Ok((columns::read(row)?, columns::read_place(row)?))
-        })?;
+        let found = select
+            .query_map((first, max), |row| Ok((columns::read(row)?, columns::read_place(row)?)))?;
         Ok(found.collect::<rusqlite::Result<_>>()?)
     }
 
@@ -121,7 +128,11 @@ impl Step<'_, '_> {
         let mut lanes = Vec::with_capacity(found.len());
         for (stored, place) in found {
             let (key, lane) = (stored.key, stored.lane);
-            let row = self.snapshot.row(stored);
+            let row = self.snapshot.row(stored.clone());
+            let row = row.and_then(|row| match stored.is_life(&row.life) {
+                true => Ok(row),
+                false => Err(Error::Task { key, source: Corrupt }),
+            });
             let place = place.map_err(|source| Error::Task { key, source });
             match row.and_then(|row| Ok((row, place?))) {
                 Ok(task) => {
@@ -129,7 +140,7 @@ impl Step<'_, '_> {
                     lanes.push(lane);
                 }
                 Err(Error::Sqlite(error)) => return Err(error.into()),
-                Err(error) => self.complain("columns", format!("task {key}: {error}")),
+                Err(error) => self.complain("columns", error.to_string()),
             }
         }
         let records = self.snapshot.records(run)?;
@@ -148,19 +159,17 @@ impl Step<'_, '_> {
     }
 
     fn lane(&mut self, row: &Row, lane: i64, queue: &str) -> Result<(), Error> {
-        let select = "SELECT workflow.queue, workflow.name, lane.task, lane.weight FROM lane \
-                      JOIN workflow ON workflow.id = lane.workflow WHERE lane.id = ?1";
-        let mut select = self.snapshot.connection.prepare(select)?;
-        let found = select.query_row([lane], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, u32>(3)?))
-        });
-        let found: Option<(String, String, String, _)> = found.optional()?;
-        drop(select);
+        let found = match self.lanes.get(&lane) {
+            Some(found) => found,
+            None => {
+                let found = find_lane(self.snapshot, lane)?;
+                self.lanes.entry(lane).or_insert(found)
+            }
+        };
         let (workflow, task) = (row.plan.workflow(), row.plan.graph().name(row.index));
         let right = (queue, workflow, task, row.planned().weight);
-        let is_right =
-            found.as_ref().is_some_and(|(a, b, c, d)| (a.as_str(), b.as_str(), c.as_str(), *d) == right);
-        if !is_right {
+        let found = found.as_ref().map(|(a, b, c, d)| (a.as_str(), b.as_str(), c.as_str(), *d));
+        if found != Some(right) {
             let what = format!("task {} stands in {found:?}, and should in {right:?}", row.key.0);
             self.complain("lane", what);
         }
@@ -185,10 +194,16 @@ impl Step<'_, '_> {
     /// What belongs to tasks of these numbers that do not exist.
     fn strays(&mut self, first: i64, end: i64) -> Result<(), Error> {
         let checks = [
-            ("payload", "SELECT DISTINCT task FROM payload WHERE task >= ?1 AND task < ?2 \
-                         AND NOT EXISTS (SELECT 1 FROM task WHERE key = payload.task)"),
-            ("record", "SELECT DISTINCT run FROM record WHERE run >= ?1 AND run < ?2 \
-                        AND NOT EXISTS (SELECT 1 FROM task WHERE key = record.run)"),
+            (
+                "payload",
+                "SELECT DISTINCT task FROM payload WHERE task >= ?1 AND task < ?2 \
+                         AND NOT EXISTS (SELECT 1 FROM task WHERE key = payload.task)",
+            ),
+            (
+                "record",
+                "SELECT DISTINCT run FROM record WHERE run >= ?1 AND run < ?2 \
+                        AND NOT EXISTS (SELECT 1 FROM task WHERE key = record.run)",
+            ),
         ];
         for (table, select) in checks {
             let mut select = self.snapshot.connection.prepare(select)?;
@@ -205,6 +220,15 @@ impl Step<'_, '_> {
     fn complain(&mut self, rule: &'static str, what: String) {
         self.findings.push(finding(rule, what));
     }
+}
+
+fn find_lane(snapshot: &Snapshot<'_>, lane: i64) -> rusqlite::Result<Option<Lane>> {
+    let select = "SELECT workflow.queue, workflow.name, lane.task, lane.weight FROM lane \
+                  JOIN workflow ON workflow.id = lane.workflow WHERE lane.id = ?1";
+    let lane = snapshot
+        .connection
+        .query_row(select, [lane], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
+    lane.optional()
 }
 
 fn run_of(stored: &Stored) -> RunKey {

@@ -15,6 +15,7 @@ use tidegate_core::store::{Happened, Record, RunKey, TaskKey, TurnId};
 use tidegate_core::{RunId, Timestamp};
 
 /// The columns of a task as they are.
+#[derive(Clone)]
 pub(crate) struct Stored {
     pub(crate) key: i64,
     pub(crate) index: u32,
@@ -27,6 +28,7 @@ pub(crate) struct Stored {
 }
 
 /// The columns of a run as they are.
+#[derive(Clone)]
 pub(crate) struct StoredHead {
     id: [u8; 16],
     pub(crate) workflow: i64,
@@ -108,6 +110,11 @@ pub(crate) fn read_place(row: &Columned<'_>) -> rusqlite::Result<Result<Place, C
 const GATES: [Gate; 3] = [Gate::Open, Gate::Future, Gate::Paused];
 
 impl Stored {
+    /// Whether these columns are what is written of such a life, and not only read as such.
+    pub(crate) fn is_life(&self, life: &Life) -> bool {
+        self.life == Columns::from(life)
+    }
+
     /// The row that these are the columns of. The queue is that of its workflow, if it is the first.
     pub(crate) fn row(self, plan: Arc<Plan>, queue: Option<Arc<str>>) -> Result<Row, Error> {
         let corrupt = |source| Error::Task { key: self.key, source };

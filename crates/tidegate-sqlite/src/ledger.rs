@@ -138,6 +138,7 @@ impl<'c> Ledger<'c> {
         if self.plans.known(plan).is_none() {
             let id = self.plan_id(plan)?;
             self.plans.add(plan, id);
+            self.catalog.add_plan(id, plan.clone());
         }
         if self.plans.known(plan).is_none_or(|known| known.filed(queue).is_none()) {
             let (workflow, lanes) = self.lanes_of(queue, plan)?;

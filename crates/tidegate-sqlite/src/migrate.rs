@@ -28,6 +28,9 @@ pub(crate) enum Found {
 
 /// Looks at a database without changing it.
 pub(crate) fn look(connection: &Connection) -> rusqlite::Result<Found> {
+    // At one instant: somebody else may be just about to make it.
+    let began = connection.is_autocommit().then(|| connection.unchecked_transaction());
+    let _snapshot = began.transpose()?;
     let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id")?;
     let version = number("PRAGMA user_version")?;

@@ -7,14 +7,40 @@ use std::path::{Path, PathBuf};
 
 /// File systems that reach another machine, as Linux names them.
 const OVER_A_NETWORK: &[&str] = &[
-    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "glusterfs", "gpfs", "lustre", "ncpfs",
-    "nfs", "nfs4", "orangefs", "pvfs2", "smb3", "smbfs",
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "coda",
+    "davfs",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "orangefs",
+    "pvfs2",
+    "smb3",
+    "smbfs",
 ];
 
 /// The same by way of FUSE.
 const OVER_A_NETWORK_BY_FUSE: &[&str] = &[
-    "ceph", "curlftpfs", "davfs", "davfs2", "gcsfuse", "glusterfs", "goofys", "juicefs", "mount-s3",
-    "rclone", "s3fs", "smbnetfs", "sshfs",
+    "ceph",
+    "curlftpfs",
+    "davfs",
+    "davfs2",
+    "gcsfuse",
+    "glusterfs",
+    "goofys",
+    "juicefs",
+    "mount-s3",
+    "rclone",
+    "s3fs",
+    "smbnetfs",
+    "sshfs",
 ];
 
 /// A network file system and where it is mounted.

@@ -8,6 +8,7 @@ use crate::{error, mounts};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -26,7 +27,6 @@ const LOG_KEPT: i64 = 64 << 20;
 
 /// How a database is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Options {
     /// When what was committed is on the disk.
     pub synchronous: Synchronous,
@@ -85,6 +85,8 @@ pub enum OpenError {
     OnNetwork { path: PathBuf, kind: String, mount: PathBuf },
     /// It is a file, and not a database.
     NotADatabase { path: PathBuf },
+    /// It is a database, and damaged.
+    Damaged { path: PathBuf },
     /// It is a database of another program; 0: which one, it does not say.
     Foreign { path: PathBuf, application_id: i64 },
     /// It was written by a later version of this program.
@@ -126,6 +128,9 @@ impl fmt::Display for OpenError {
                 let path = path.display();
                 write!(f, "{path} is not a database; name a new file, or a store of tidegate")
             }
+            OpenError::Damaged { path } => {
+                write!(f, "{} is damaged; restore it from a backup", path.display())
+            }
             OpenError::Foreign { path, application_id: 0 } => {
                 let path = path.display();
                 write!(f, "{path} is a database of another program; name a new file")
@@ -137,7 +142,10 @@ impl fmt::Display for OpenError {
             }
             OpenError::Newer { path, found, known } => {
                 let path = path.display();
-                write!(f, "{path} has schema version {found}, and this program knows versions up ")?;
+                write!(
+                    f,
+                    "{path} has schema version {found}, and this program knows versions up "
+                )?;
                 write!(f, "to {known}; use the version of tidegate that has written it, or a later")
             }
             OpenError::Busy { path, waited } => {
@@ -233,6 +241,23 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, OpenError> 
     Ok(Opened { connection, place, turnstile, busy_timeout: options.busy_timeout })
 }
 
+/// Makes an empty file that nobody else can read, unless there is one.
+///
+/// To close a file releases all locks that SQLite has on it in this process. So nobody here may come
+/// to open it before the one who makes it has closed it again; and one that exists is not touched.
+fn create(path: &Path) -> io::Result<()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut new = OpenOptions::new();
+    new.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut new, 0o600);
+    match new.open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
 struct Opening<'o> {
     path: &'o Path,
     options: &'o Options,
@@ -257,18 +282,7 @@ impl Opening<'_> {
         if path.is_dir() {
             return Err(OpenError::IsFolder { path });
         }
-        let mut new = OpenOptions::new();
-        new.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut new, 0o600);
-        // Only a file that did not exist: to close one that is in use would release the locks that
-        // SQLite has on it in this process.
-        match new.open(&path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(self.io(error));
-            }
-            _ => {}
-        }
+        create(&path).map_err(|error| self.io(error))?;
         let path = path.canonicalize().map_err(|error| self.io(error))?;
         self.refuse_network(&path)?;
         let file = fs::metadata(&path).map_err(|error| self.io(error))?;
@@ -290,11 +304,11 @@ impl Opening<'_> {
         let connect = || Connection::open_with_flags(&place.path, flags);
         let connection = connect().map_err(|error| self.sqlite(error))?;
         connection.busy_timeout(Duration::ZERO).map_err(|error| self.sqlite(error))?;
-        let found = self.patiently(|| migrate::look(&connection))?;
-        self.refuse(found)?;
         if connection.is_readonly("main").map_err(|error| self.sqlite(error))? {
             return Err(OpenError::ReadOnly { path: self.path.to_owned() });
         }
+        let found = self.patiently(|| migrate::look(&connection))?;
+        self.refuse(found)?;
         Ok(connection)
     }
 
@@ -325,14 +339,16 @@ impl Opening<'_> {
             })?;
         }
         if let Some(max) = self.options.size_max {
-            let page: i64 = self.patiently(|| {
-                connection.pragma_query_value(None, "page_size", |row| row.get(0))
-            })?;
+            let page: i64 = self
+                .patiently(|| connection.pragma_query_value(None, "page_size", |row| row.get(0)))?;
             let pages = i64::try_from(max).unwrap_or(i64::MAX) / page.max(1);
             self.patiently(|| connection.pragma(None, "max_page_count", pages, |_| Ok(())))?;
         }
-        let found = self.patiently(|| migrate::migrate(connection))?;
-        self.refuse(found)
+        // Whoever finds it up to date need not wait for those who write.
+        match self.patiently(|| migrate::look(connection))? {
+            Found::Ours(migrate::VERSION) => Ok(()),
+            _ => self.refuse(self.patiently(|| migrate::migrate(connection))?),
+        }
     }
 
     fn refuse(&self, found: Found) -> Result<(), OpenError> {
@@ -370,9 +386,8 @@ impl Opening<'_> {
     fn sqlite(&self, error: rusqlite::Error) -> OpenError {
         let path = self.path.to_owned();
         match error.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
-                OpenError::NotADatabase { path }
-            }
+            Some(ErrorCode::NotADatabase) => OpenError::NotADatabase { path },
+            Some(ErrorCode::DatabaseCorrupt) => OpenError::Damaged { path },
             Some(ErrorCode::ReadOnly) => OpenError::ReadOnly { path },
             Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
                 OpenError::NotAllowed { path, source: io::Error::other(error) }

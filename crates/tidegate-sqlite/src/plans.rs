@@ -54,11 +54,12 @@ impl Catalog {
         Ok(queue)
     }
 
-    fn add_plan(&mut self, id: i64, plan: Arc<Plan>) {
+    /// Remembers a plan; one that is remembered already stays, so that all rows have the same.
+    pub(crate) fn add_plan(&mut self, id: i64, plan: Arc<Plan>) {
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
         }
-        self.plans.insert(id, plan);
+        self.plans.entry(id).or_insert(plan);
     }
 }
 

@@ -34,21 +34,33 @@ type Read = Box<dyn FnOnce(&mut Result<Reading, Error>) + Send>;
 /// The callers' end of the threads, which end when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    inbox: Mutex<Option<Sender<Read>>>,
+    threads: Mutex<Option<Threads>>,
     place: Place,
+}
+
+#[derive(Debug)]
+struct Threads {
+    inbox: Sender<Read>,
+    /// Says that all of them have ended.
+    ended: tokio::sync::mpsc::Receiver<()>,
 }
 
 impl Readers {
     /// Starts the threads; each opens its connection when it is first needed.
     pub(crate) fn start(place: Place) -> Result<Self, Error> {
         let (inbox, reads) = mpsc::channel();
+        let (alive, ended) = tokio::sync::mpsc::channel(1);
         let reads = Arc::new(Mutex::new(reads));
         for number in 1..=THREADS {
             let thread = thread::Builder::new().name(format!("tidegate-sqlite-reader-{number}"));
-            let (place, reads) = (place.clone(), reads.clone());
-            thread.spawn(move || serve(&place, &reads)).map_err(Error::Thread)?;
+            let (place, reads, alive) = (place.clone(), reads.clone(), alive.clone());
+            let serve = move || {
+                serve(&place, &reads);
+                drop(alive);
+            };
+            thread.spawn(serve).map_err(Error::Thread)?;
         }
-        Ok(Readers { inbox: Mutex::new(Some(inbox)), place })
+        Ok(Readers { threads: Mutex::new(Some(Threads { inbox, ended })), place })
     }
 
     /// Reads something.
@@ -72,14 +84,19 @@ impl Readers {
     }
 
     fn send(&self, read: Read) -> Result<(), Error> {
-        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        let inbox = inbox.as_ref().ok_or(Error::Closed)?;
-        inbox.send(read).map_err(|_| Error::Closed)
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = threads.as_ref().ok_or(Error::Closed)?;
+        threads.inbox.send(read).map_err(|_| Error::Closed)
     }
 
-    /// Ends the threads after what is queued.
-    pub(crate) fn close(&self) {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Ends the threads after what is queued, and waits for that.
+    pub(crate) async fn close(&self) {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Threads { inbox, mut ended }) = threads {
+            drop(inbox);
+            // Nobody sends anything: this returns when the last thread has ended.
+            let _ = ended.recv().await;
+        }
     }
 }
 
@@ -150,9 +167,9 @@ impl Reading {
     pub(crate) fn output(&mut self, task: TaskKey) -> Result<Option<Bytes>, Error> {
         let find = "SELECT body FROM payload WHERE task = ?1 AND kind = ?2";
         let found = (task.0, Payload::Output.code());
-        let body = self.connection.query_row(find, found, |row| {
-            Ok(Bytes::from(row.get_ref(0)?.as_blob()?))
-        });
+        let body = self
+            .connection
+            .query_row(find, found, |row| Ok(Bytes::from(row.get_ref(0)?.as_blob()?)));
         Ok(body.optional()?)
     }
 

@@ -147,9 +147,10 @@ impl Rows for Ledger<'_> {
     }
 
     fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Error> {
-        let body = self.sql.payload.query_row((task.0, kind.code()), |row| {
-            Ok(Bytes::from(row.get_ref(0)?.as_blob()?))
-        });
+        let body = self
+            .sql
+            .payload
+            .query_row((task.0, kind.code()), |row| Ok(Bytes::from(row.get_ref(0)?.as_blob()?)));
         Ok(body.optional()?)
     }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage, Store,
-    StoreError, TaskKey, Turn, Turned,
+    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
+    Store, StoreError, TaskKey, Turn, Turned,
 };
 use tidegate_core::turn;
 use tokio::sync::oneshot;
@@ -68,7 +68,7 @@ impl SqliteStore {
     /// database, and the file is closed. Workers that were enlisted here and not dismissed count as
     /// dead. Whatever is asked of the store afterwards is refused.
     pub async fn close(&self) {
-        self.readers.close();
+        self.readers.close().await;
         self.writer.close().await;
     }
 }
@@ -130,8 +130,7 @@ impl Store for SqliteStore {
             let place = self.place.clone();
             let look = move || {
                 let found = catch_unwind(AssertUnwindSafe(|| audit::audit(&place)));
-                let found =
-                    found.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
+                let found = found.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
                 // Whoever has gone away does not want to know.
                 let _ = answer.send(found);
             };

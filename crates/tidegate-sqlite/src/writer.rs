@@ -29,8 +29,15 @@ const LOG_MAX: u64 = 64 << 20;
 /// If that did not help, because somebody reads what is in it, then again after so much more.
 const LOG_STEP: u64 = 16 << 20;
 
-/// How long to wait for whoever reads what is in the log. Nobody here does for longer than a second.
-const READERS_MAX: Duration = Duration::from_millis(1_500);
+/// How long to wait for whoever reads what is in the log.
+const READERS_MAX: Duration = Duration::from_millis(20);
+
+/// From this length of the log on, that is waited for longer than anybody here reads at a time, so
+/// that only somebody else's reader can make the log grow without end.
+const LOG_URGENT: u64 = 160 << 20;
+
+/// See [`LOG_URGENT`].
+const URGENT_READERS_MAX: Duration = Duration::from_millis(1_500);
 
 /// Something to be done in a transaction, perhaps more than once, of which the last time counts.
 pub(crate) trait Job: Send {
@@ -82,24 +89,13 @@ impl Writer {
         let (inbox, messages) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
         let thread = thread::Builder::new().name("tidegate-sqlite".to_owned());
-        let serve = move || match Ledger::new(&opened) {
-            Ok(ledger) => {
-                // Whoever asked has gone only if it has died.
-                let _ = ready.send(Ok(()));
-                Thread::new(ledger).serve(&messages)
-            }
-            Err(error) => {
-                let _ = ready.send(Err(error));
-                None
-            }
-        };
-        let closing = move || {
+        let serve = move || {
             // Answered when the connection is closed and the locks are released, and not before.
-            if let Some(closed) = serve() {
-                let _ = closed.send(());
+            if let Some(closing) = serve(opened, &messages, &ready) {
+                let _ = closing.send(());
             }
         };
-        thread.spawn(closing).map_err(Error::Thread)?;
+        thread.spawn(serve).map_err(Error::Thread)?;
         is_ready.recv().map_err(|_| Error::Closed)??;
         Ok(Writer { inbox })
     }
@@ -125,6 +121,24 @@ impl Writer {
             let _ = answered.await;
         }
     }
+}
+
+/// All that the thread does: says whether it can, does it, and says whom to tell of the end.
+fn serve(
+    opened: Opened,
+    messages: &Receiver<Message>,
+    ready: &Sender<rusqlite::Result<()>>,
+) -> Option<oneshot::Sender<()>> {
+    let ledger = match Ledger::new(&opened) {
+        Ok(ledger) => ledger,
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return None;
+        }
+    };
+    // Whoever asked has gone only if it has died.
+    let _ = ready.send(Ok(()));
+    Thread::new(ledger).serve(messages)
 }
 
 /// What happens in the thread.
@@ -211,17 +225,15 @@ impl<'c> Thread<'c> {
     }
 
     /// Each in a transaction of its own, after all together have failed.
-    fn one_by_one(&mut self, jobs: Vec<Box<dyn Job>>, error: Error) {
-        let alone = jobs.len() == 1;
-        if !alone {
-            tracing::debug!(?error, jobs = jobs.len(), "a transaction failed, one by one now");
+    fn one_by_one(&mut self, mut jobs: Vec<Box<dyn Job>>, error: Error) {
+        if jobs.len() == 1
+            && let Some(job) = jobs.pop()
+        {
+            return job.answer(Some(error.at(self.path())));
         }
-        let mut error = Some(error);
+        tracing::debug!(%error, jobs = jobs.len(), "a transaction failed; now one by one");
         for mut job in jobs {
-            let done = match (alone, error.take()) {
-                (true, Some(error)) => Err(error),
-                _ => self.alone(&mut job),
-            };
+            let done = self.alone(&mut job);
             job.answer(done.err().map(|error| error.at(self.path())));
         }
     }
@@ -237,21 +249,26 @@ impl<'c> Thread<'c> {
     }
 
     fn keep_log_short(&mut self) {
-        let size = |thread: &mut Self| thread.ledger.log_size(thread.page).unwrap_or(0);
-        if size(self) < self.log_max {
+        let log = self.log_size();
+        if log < self.log_max {
             return;
         }
         let connection = &self.ledger.opened.connection;
         // Without waiting first, so that there is little left to do while everybody waits.
         self.fold_back("PASSIVE");
-        let _ = connection.busy_timeout(READERS_MAX);
+        let wait = if log < LOG_URGENT { READERS_MAX } else { URGENT_READERS_MAX };
+        let _ = connection.busy_timeout(wait);
         self.fold_back("RESTART");
         let _ = connection.busy_timeout(Duration::ZERO);
         self.dirty = true;
-        self.log_max = match size(self) {
+        self.log_max = match self.log_size() {
             left if left < LOG_MAX => LOG_MAX,
             left => left + LOG_STEP,
         };
+    }
+
+    fn log_size(&mut self) -> u64 {
+        self.ledger.log_size(self.page).unwrap_or(0)
     }
 
     /// Folds the log back as far as nobody is in the way.

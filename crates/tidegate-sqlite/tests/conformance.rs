@@ -1,5 +1,7 @@
 //! What every store must do.
 
+#![allow(clippy::unwrap_used, reason = "what cannot happen in a test fails it")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -26,9 +28,8 @@ fn path(folder: &TempDir) -> PathBuf {
 }
 
 fn open(folder: &TempDir) -> Arc<SqliteStore> {
-    let mut options = Options::default();
     // What is tested here does not depend on it, and the tests are many.
-    options.synchronous = Synchronous::Normal;
+    let options = Options { synchronous: Synchronous::Normal, ..Options::default() };
     Arc::new(SqliteStore::open(path(folder), options).unwrap())
 }
 

@@ -1,0 +1,427 @@
+//! The memory store where it is not like the others, and the audit against stores that are broken.
+//!
+//! What every store must do is said once, in the conformance suite of `tidegate-testkit`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tidegate_core::graph::{Graph, Node, OnFailure, RunOutcome, TaskIndex, When};
+use tidegate_core::lifecycle::{
+    Activity, CancelledBy, Event, Fence, Kind, Life, RECOVERIES_MAX, Reason, State, WorkerId,
+};
+use tidegate_core::memory::MemoryStore;
+use tidegate_core::plan::{Plan, TaskPlan};
+use tidegate_core::rows::{Gate, Head, Place, Row};
+use tidegate_core::store::{
+    Happened, NewRun, NewWorker, Record, RunKey, Store, StoreError, TaskKey, Turn, TurnId,
+};
+use tidegate_core::{RunId, Timestamp, audit};
+
+const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
+const SECOND: Duration = Duration::from_secs(1);
+const WORKER: WorkerId = WorkerId(7);
+
+/// A memory store answers at once.
+fn now<T>(answer: impl Future<Output = T>) -> T {
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("a memory store never waits"),
+    }
+}
+
+fn plan() -> Arc<Plan> {
+    let nodes = [Node::new("a"), Node::new("b").after(["a"])];
+    let graph = Graph::new(nodes).expect("it is a chain");
+    let mut first = TaskPlan { priority: 2, ..TaskPlan::default() };
+    (first.rules.retries, first.rules.queue_timeout) = (1, Some(SECOND * 60));
+    Arc::new(Plan::new("w", graph, OnFailure::FailFast, vec![first, TaskPlan::default()]))
+}
+
+fn submit(plan: &Arc<Plan>, id: u128) -> NewRun {
+    NewRun {
+        id: RunId::from_u128(id),
+        plan: plan.clone(),
+        queue: "q".into(),
+        priority: 0,
+        key: None,
+        not_before: None,
+        input: None,
+    }
+}
+
+// ---------------------------------------------------------------------------- the memory store --
+
+#[test]
+fn an_answer_that_nobody_asks_for_does_nothing() {
+    let store = MemoryStore::new();
+    let turn = Turn { submits: vec![submit(&plan(), 1)], ..Turn::new(TurnId(1), NOW) };
+    drop(store.turn(Arc::new(turn)));
+    assert_eq!(now(store.run(RunId::from_u128(1))).unwrap(), None);
+}
+
+#[test]
+fn who_is_killed_is_dead_and_a_stranger_is_not() {
+    let store = MemoryStore::new();
+    let new = NewWorker { now: NOW, name: String::new(), queues: vec![], knows: vec![] };
+    let workers = [now(store.enlist(new.clone())).unwrap(), now(store.enlist(new)).unwrap()];
+    store.kill(workers[1]);
+    store.kill(WorkerId(99));
+    assert_eq!(now(store.dead()).unwrap(), [workers[1]]);
+    now(store.dismiss(workers[1])).unwrap();
+    now(store.dismiss(WorkerId(99))).unwrap();
+    assert_eq!(now(store.dead()).unwrap(), []);
+}
+
+#[test]
+fn a_turn_that_panics_leaves_the_store_unusable_and_it_says_so() {
+    let store = MemoryStore::new();
+    let (plan, id) = (plan(), TurnId(1));
+    let twice = vec![submit(&plan, 1), submit(&plan, 1)];
+    let turn = Arc::new(Turn { submits: twice, ..Turn::new(id, NOW) });
+    let panicked = catch_unwind(AssertUnwindSafe(|| now(store.turn(turn))));
+    assert!(panicked.is_err(), "the id of a run is used once");
+    let answer = now(store.run(RunId::from_u128(1)));
+    assert!(matches!(answer, Err(StoreError::Unusable(_))), "{answer:?}");
+    store.kill(WORKER);
+}
+
+#[test]
+fn a_store_is_not_written_out_with_all_that_is_in_it() {
+    assert_eq!(format!("{:?}", MemoryStore::new()), "MemoryStore { .. }");
+}
+
+// ----------------------------------------------------------------------------------- the audit --
+
+/// A run as it is stored.
+#[derive(Clone)]
+struct Stored {
+    tasks: Vec<(Row, Place)>,
+    records: Vec<Record>,
+}
+
+impl Stored {
+    /// A run whose first task is ready.
+    fn ready() -> Self {
+        let (plan, key) = (plan(), RunKey(5));
+        let head = Head {
+            id: RunId::from_u128(9),
+            queue: "q".into(),
+            priority: 3,
+            key: None,
+            not_before: None,
+            submitted_at: NOW,
+            paused_at: None,
+            cancelled: false,
+            failing: false,
+            ended: None,
+        };
+        let lives = [Life::ready(NOW, NOW), Life::blocked()];
+        let rows = plan.graph().tasks().zip(lives).map(|(index, life)| Row {
+            key: key.task(index),
+            index,
+            plan: plan.clone(),
+            life,
+            turn: TurnId(1),
+            ended_at: None,
+            head: (index.as_u32() == 0).then(|| Box::new(head.clone())),
+        });
+        let place = |row: Row| {
+            let place = row.place(&head, NOW, Duration::ZERO);
+            (row, place)
+        };
+        Stored { tasks: rows.map(place).collect(), records: Vec::new() }
+    }
+
+    /// The same when these events have happened to the first task.
+    fn after(mut self, events: &[Event]) -> Self {
+        let row = &mut self.tasks[0].0;
+        for event in events {
+            let rules = row.planned().rules.clone();
+            let next = row.life.next(&rules, event, NOW);
+            row.life = next.expect("the events fit").into_life();
+        }
+        self.place();
+        self
+    }
+
+    /// The same when its first task computes.
+    fn active(self) -> Self {
+        let fence = Fence(1);
+        self.after(&[Event::Claim { worker: WORKER }, Event::Begin { fence }])
+    }
+
+    /// The same when its first task has failed and its second was skipped.
+    fn failed(self) -> Self {
+        let mut failed = self.active();
+        let ends = [State::Failed(Reason::Error), State::Skipped];
+        for (at, end) in ends.into_iter().enumerate() {
+            let row = &mut failed.tasks[at].0;
+            (row.life.state, row.ended_at) = (end, Some(NOW));
+        }
+        let head = failed.head();
+        (head.failing, head.ended) = (true, Some((RunOutcome::Failed, NOW)));
+        failed.place();
+        failed.records = vec![record(1, 0, Happened::Failed), record(2, 1, Happened::Skipped)];
+        failed
+    }
+
+    fn head(&mut self) -> &mut Head {
+        self.tasks[0].0.head.as_mut().expect("the first task carries the head")
+    }
+
+    /// Puts every row where it belongs.
+    fn place(&mut self) {
+        let head = self.head().clone();
+        for (row, place) in &mut self.tasks {
+            *place = row.place(&head, NOW, Duration::ZERO);
+        }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Stored)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn rules(&self) -> Vec<&'static str> {
+        let is_known = |worker| worker == WORKER;
+        let findings = audit::run(&self.tasks, Some(&self.records), is_known, Some(NOW));
+        assert!(findings.iter().all(|finding| finding.to_string().len() > finding.rule.len() + 9));
+        findings.iter().map(|finding| finding.rule).collect()
+    }
+}
+
+fn record(seq: u64, task: u32, what: Happened) -> Record {
+    Record {
+        seq,
+        at: NOW,
+        run: RunKey(5),
+        run_id: RunId::from_u128(9),
+        task: TaskIndex::from_u32(task),
+        what,
+        reason: None,
+        attempt: 1,
+        entry: 1,
+        worker: None,
+        begun_at: None,
+        active: Duration::ZERO,
+        error: None,
+    }
+}
+
+#[test]
+fn a_sound_run_has_no_findings() {
+    let ready = Stored::ready;
+    assert!(ready().rules().is_empty());
+    assert!(ready().active().rules().is_empty());
+    assert!(ready().failed().rules().is_empty());
+    let back = Event::HandBack { fence: Fence(1), active: SECOND };
+    assert!(ready().active().after(&[back]).rules().is_empty());
+    let park = Event::Park { fence: Fence(1), active: SECOND, wake: Some(NOW + SECOND) };
+    assert!(ready().active().after(&[park]).rules().is_empty());
+    let stop = Event::Stop { by: CancelledBy::FailFast };
+    assert!(ready().active().after(&[stop]).rules().is_empty());
+}
+
+#[test]
+fn a_gate_that_is_behind_its_time_is_sound() {
+    let late = Stored::ready().with(|run| {
+        let (row, place) = &mut run.tasks[0];
+        row.life = Life::ready(NOW - SECOND * 2, NOW - SECOND);
+        let head = row.head.clone().unwrap();
+        *place = row.place(&head, NOW - SECOND * 2, Duration::ZERO);
+        assert_eq!(place.gate, Some(Gate::Future));
+    });
+    assert!(late.rules().is_empty(), "{:?}", late.rules());
+}
+
+#[test]
+fn an_alarm_may_be_later_by_as_long_as_it_stood_still() {
+    let later = |by: i32| {
+        let change = |run: &mut Stored| {
+            let alarm = run.tasks[0].1.alarm.as_mut().unwrap();
+            *alarm = if by < 0 { *alarm - SECOND } else { *alarm + SECOND * 1_000 };
+        };
+        Stored::ready().with(change).rules()
+    };
+    assert!(later(1).is_empty());
+    assert_eq!(later(-1), ["place"]);
+}
+
+#[test]
+fn a_row_in_the_wrong_place_is_found() {
+    type Change = fn(&mut Place);
+    let changes: [Change; 7] = [
+        |place| place.gate = None,
+        |place| place.gate = Some(Gate::Paused),
+        |place| place.order = None,
+        |place| place.order = place.order.map(|order| order + SECOND),
+        |place| place.alarm = None,
+        |place| place.gate = Some(Gate::Future),
+        |place| (place.gate, place.order) = (Some(Gate::Open), None),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let wrong = Stored::ready().with(|run| change(&mut run.tasks[0].1));
+        assert_eq!(wrong.rules(), ["place"], "change {at}");
+    }
+    let open_too_early = Stored::ready().with(|run| {
+        run.tasks[0].0.life = Life::ready(NOW, NOW + SECOND);
+        run.place();
+        run.tasks[0].1.gate = Some(Gate::Open);
+    });
+    assert_eq!(open_too_early.rules(), ["place"]);
+    let blocked = Stored::ready().with(|run| run.tasks[1].1.gate = Some(Gate::Open));
+    assert_eq!(blocked.rules(), ["place"]);
+    let active = Stored::ready().active().with(|run| run.tasks[0].1.alarm = Some(NOW));
+    assert_eq!(active.rules(), ["place"]);
+    let unpaused = Stored::ready().with(|run| run.head().paused_at = Some(NOW));
+    assert_eq!(unpaused.rules(), ["place"]);
+}
+
+#[test]
+fn a_task_of_an_unknown_worker_is_found() {
+    let stranger = Stored::ready().active().with(|run| {
+        if let State::Running { worker, .. } = &mut run.tasks[0].0.life.state {
+            *worker = WorkerId(8);
+        }
+    });
+    assert_eq!(stranger.rules(), ["owner"]);
+}
+
+#[test]
+fn a_life_that_cannot_be_is_found() {
+    type Change = fn(&mut Life);
+    let changes: [Change; 7] = [
+        |life| life.fence = Fence(0),
+        |life| life.entries = 2,
+        |life| life.entries = 0,
+        |life| life.started = None,
+        |life| life.attempt = 0,
+        |life| life.recoveries = RECOVERIES_MAX,
+        |life| {
+            let State::Running { worker, ready_since, .. } = life.state else { panic!() };
+            life.state = State::Running { worker, ready_since, activity: Activity::Claimed };
+            (life.entries, life.started) = (0, None);
+            life.stopping = Some(CancelledBy::User);
+        },
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let mut wrong = Stored::ready().active().with(|run| change(&mut run.tasks[0].0.life));
+        wrong.place();
+        let rules = wrong.rules();
+        assert!(rules.contains(&"life"), "change {at}: {rules:?}");
+    }
+    let claimed = Stored::ready().with(|run| run.tasks[1].0.life.fence = Fence(1));
+    assert_eq!(claimed.rules(), ["life"]);
+    let mut tried = Stored::ready().active().with(|run| run.tasks[0].0.life.attempt = 3);
+    tried.records = vec![record(1, 0, Happened::Retried), record(2, 0, Happened::Retried)];
+    assert_eq!(tried.rules(), ["life"]);
+}
+
+#[test]
+fn an_end_without_its_time_and_a_time_without_its_end_are_found() {
+    let no_time = Stored::ready().failed().with(|run| run.tasks[1].0.ended_at = None);
+    assert_eq!(no_time.rules(), ["ended_at"]);
+    let no_end = Stored::ready().with(|run| run.tasks[0].0.ended_at = Some(NOW));
+    assert_eq!(no_end.rules(), ["ended_at"]);
+}
+
+#[test]
+fn what_should_have_followed_and_has_not_is_found() {
+    let released = Stored::ready().active().with(|run| {
+        let row = &mut run.tasks[0].0;
+        (row.life.state, row.ended_at) = (State::Succeeded, Some(NOW));
+        run.place();
+        run.records = vec![record(1, 0, Happened::Succeeded)];
+    });
+    assert_eq!(released.rules(), ["settled"]);
+    let never_let_go = Stored::ready().with(|run| {
+        run.tasks[0].0.life = Life::blocked();
+        run.place();
+    });
+    assert_eq!(never_let_go.rules(), ["settled"]);
+}
+
+#[test]
+fn a_wrong_end_of_a_run_is_found() {
+    let open = Stored::ready().failed().with(|run| run.head().ended = None);
+    assert_eq!(open.rules(), ["outcome"]);
+    let early = Stored::ready().with(|run| run.head().ended = Some((RunOutcome::Succeeded, NOW)));
+    assert_eq!(early.rules(), ["outcome"]);
+    let other =
+        Stored::ready().failed().with(|run| run.head().ended = Some((RunOutcome::Succeeded, NOW)));
+    assert_eq!(other.rules(), ["outcome"]);
+    let cancelled = Stored::ready().failed().with(|run| run.head().cancelled = true);
+    assert_eq!(cancelled.rules(), ["outcome"]);
+}
+
+#[test]
+fn a_wrong_mark_of_failure_is_found() {
+    let not = Stored::ready().with(|run| run.head().failing = true);
+    assert_eq!(not.rules(), ["failing"]);
+    let yes = Stored::ready().failed().with(|run| run.head().failing = false);
+    assert_eq!(yes.rules(), ["failing"]);
+}
+
+#[test]
+fn wrong_records_are_found() {
+    let failed = |change: fn(&mut Vec<Record>)| {
+        Stored::ready().failed().with(|run| change(&mut run.records)).rules()
+    };
+    assert_eq!(failed(|records| drop(records.remove(1))), ["records", "records"]);
+    assert_eq!(failed(|records| records.push(record(3, 0, Happened::Failed))), ["records"]);
+    assert_eq!(failed(|records| records.push(record(3, 0, Happened::Parked))), ["records"]);
+    assert_eq!(failed(|records| records[0].what = Happened::Cancelled), ["records"]);
+    assert_eq!(failed(|records| records.insert(0, record(0, 0, Happened::Retried))), ["records"]);
+    assert_eq!(failed(|records| records[0].run = RunKey(6)), ["records"]);
+    let late = |records: &mut Vec<Record>| records.insert(0, record(9, 0, Happened::Parked));
+    assert_eq!(failed(late), ["records"]);
+    let open = Stored::ready().with(|run| run.records.push(record(1, 0, Happened::Succeeded)));
+    assert_eq!(open.rules(), ["records"]);
+    let unknown = Stored::ready().failed();
+    assert!(audit::run(&unknown.tasks, None, |_| true, None).is_empty(), "they may be gone");
+}
+
+#[test]
+fn a_run_that_is_not_whole_is_found() {
+    assert_eq!(audit::run(&[], None, |_| true, None)[0].rule, "whole");
+    let changes: [fn(&mut Stored); 5] = [
+        |run| drop(run.tasks.pop()),
+        |run| run.tasks[1].0.key = TaskKey(99),
+        |run| run.tasks.swap(0, 1),
+        |run| run.tasks[0].0.head = None,
+        |run| run.tasks[1].0.head = run.tasks[0].0.head.clone(),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let rules = Stored::ready().with(change).rules();
+        assert!(!rules.is_empty() && rules.iter().all(|rule| *rule == "whole"), "change {at}");
+    }
+}
+
+#[test]
+fn clean_up_that_waits_for_what_was_told_to_stop_is_sound() {
+    let nodes = [Node::new("a"), Node::new("b"), Node::new("c").after(["a", "b"])];
+    let [a, b, c] = nodes;
+    let graph = Graph::new([a, b, c.when(When::AllDone)]).unwrap();
+    let tasks = vec![TaskPlan::default(); 3];
+    let plan = Arc::new(Plan::new("w", graph, OnFailure::FailFastKill, tasks));
+    let store = MemoryStore::new();
+    let knows = ["a", "b", "c"].map(|name| ("w".to_owned(), name.to_owned())).to_vec();
+    let new = NewWorker { now: NOW, name: String::new(), queues: vec!["q".to_owned()], knows };
+    let worker = now(store.enlist(new)).unwrap();
+    let mut turn = Turn::new(TurnId(1), NOW);
+    (turn.worker, turn.submits) = (Some(worker), vec![submit(&plan, 1)]);
+    (turn.claim.units, turn.claim.heaviest) = (2, 1);
+    let claimed = now(store.turn(Arc::new(turn))).unwrap().claimed;
+    let mut turn = Turn::new(TurnId(2), NOW);
+    let failure = tidegate_core::lifecycle::Failure::Error;
+    let (fence, permanent, chance) = (claimed[0].life.fence, true, 0.0);
+    let event = Event::Fail { fence, failure, permanent, chance };
+    turn.changes.push(tidegate_core::store::Change::new(claimed[0].key, event));
+    now(store.turn(Arc::new(turn))).unwrap();
+    let view = now(store.run(RunId::from_u128(1))).unwrap().unwrap();
+    let kinds: Vec<_> = view.tasks.iter().map(|task| task.life.state.kind()).collect();
+    assert_eq!(kinds, [Kind::Failed, Kind::Active, Kind::Blocked]);
+    assert_eq!(now(store.audit()).unwrap(), []);
+}

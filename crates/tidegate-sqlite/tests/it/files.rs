@@ -1,0 +1,172 @@
+//! The files that a store makes, what is in them, and what becomes of them.
+
+use crate::support::{
+    assert_sound, at, claim, enlist, new_run, open, plan, submit, succeeded, take, turn,
+};
+use rusqlite::Connection;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tidegate_core::graph::RunOutcome;
+use tidegate_core::store::{Bytes, Store};
+
+#[tokio::test]
+async fn the_schema_is_the_one_that_is_checked_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("jobs.db"));
+    let connection = Connection::open(store.path()).unwrap();
+    let select = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid";
+    let mut select = connection.prepare(select).unwrap();
+    let made = select.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let made = made.map(|sql| format!("\n{};\n", sql.unwrap())).collect::<String>();
+    let checked_in = include_str!("../../schema.sql");
+    let (_comment, checked_in) = checked_in.split_once('\n').unwrap();
+    assert_eq!(made, checked_in, "write what the migrations make to schema.sql");
+}
+
+#[tokio::test]
+async fn only_its_owner_can_read_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("jobs.db"));
+    enlist(&store).await;
+    submit(&store, b"secret").await.unwrap();
+    let mode = |name: &str| {
+        let file = fs::metadata(folder.path().join(name)).unwrap();
+        file.permissions().mode() & 0o777
+    };
+    for file in ["jobs.db", "jobs.db-wal", "jobs.db-shm", "jobs.db-workers/1.lock"] {
+        assert_eq!(mode(file), 0o600, "{file}");
+    }
+    assert_eq!(mode("jobs.db-workers"), 0o700);
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_after_closing_and_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = open(&path);
+    let worker = enlist(&store).await;
+    let id = submit(&store, b"in").await.unwrap();
+    let task = claim(&store, worker, 1).await.remove(0);
+    let mut end = turn();
+    let mut change = succeeded(&task);
+    change.output = Some(Bytes::from(&b"out"[..]));
+    (end.worker, end.changes) = (Some(worker), vec![change]);
+    take(&store, end).await.unwrap();
+    let before = store.run(id).await.unwrap().unwrap();
+    store.close().await;
+
+    let store = open(&path);
+    let after = store.run(id).await.unwrap().unwrap();
+    assert_eq!(after, before);
+    assert_eq!(after.run.ended, Some((RunOutcome::Succeeded, at(0))));
+    assert_eq!(store.output(task.key).await.unwrap().as_deref(), Some(&b"out"[..]));
+    assert_eq!(store.records(None, 0, 10).await.unwrap().len(), 1);
+    // Its worker went away without a word.
+    assert_eq!(store.dead().await.unwrap(), [worker]);
+    assert_sound(&store).await;
+}
+
+#[tokio::test]
+async fn numbers_are_not_given_again_after_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = open(&path);
+    let worker = enlist(&store).await;
+    store.dismiss(worker).await.unwrap();
+    let first = submit(&store, b"").await.unwrap();
+    store.close().await;
+    let store = open(&path);
+    assert!(enlist(&store).await > worker);
+    let second = submit(&store, b"").await.unwrap();
+    let key = async |id| store.run(id).await.unwrap().unwrap().run.key;
+    assert!(key(second).await > key(first).await);
+}
+
+#[tokio::test]
+async fn closing_folds_the_log_back_and_refuses_what_comes_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = Arc::new(open(&path));
+    let id = submit(&store, b"in").await.unwrap();
+    store.close().await;
+    let log = folder.path().join("jobs.db-wal");
+    assert!(fs::metadata(&log).map_or(0, |log| log.len()) == 0, "nothing is left in the log");
+    let refused = submit(&store, b"in").await.unwrap_err();
+    assert!(refused.to_string().ends_with("jobs.db: it was closed"), "{refused}");
+    assert!(store.run(id).await.unwrap_err().to_string().ends_with("it was closed"));
+    // A second time it has nothing to do.
+    store.close().await;
+}
+
+#[test]
+fn what_was_queued_is_written_although_the_store_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut turn = turn();
+    turn.submits = (0..100).map(|_| new_run(&plan("w"), b"in")).collect();
+    runtime.block_on(async {
+        let store = open(&path);
+        // Asked for and not waited for.
+        let mut asked = store.turn(Arc::new(turn));
+        let polled =
+            std::future::poll_fn(|context| asked.as_mut().poll(context).map(|_| ()).into());
+        let _: std::task::Poll<()> = polled.await;
+    });
+    drop(runtime);
+    // The writer holds the lock until all of it is written.
+    let store = open(&path);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let written = || runtime.block_on(store.counts()).unwrap().ready == 100;
+    while !written() {
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test]
+async fn the_log_stays_short_while_others_read_all_the_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = open(&path);
+    let done = Arc::new(AtomicBool::new(false));
+    let readers = [1, 2].map(|_| {
+        let (path, done) = (path.clone(), done.clone());
+        std::thread::spawn(move || {
+            let reader = Connection::open(&path).unwrap();
+            while !done.load(Ordering::Relaxed) {
+                let read = "BEGIN; SELECT sum(length(body)) FROM payload; ROLLBACK";
+                reader.execute_batch(read).unwrap();
+            }
+        })
+    });
+    let body = vec![7; 1 << 20];
+    for n in 0..320 {
+        submit(&store, &body).await.unwrap();
+        let log = fs::metadata(folder.path().join("jobs.db-wal")).unwrap().len();
+        assert!(log <= 256 << 20, "the log has {log} bytes after {n} MiB");
+    }
+    done.store(true, Ordering::Relaxed);
+    for reader in readers {
+        reader.join().unwrap();
+    }
+    assert_eq!(store.counts().await.unwrap().ready, 320);
+}
+
+#[tokio::test]
+async fn equal_plans_are_stored_once_and_people_can_look_at_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("jobs.db"));
+    for _ in 0..3 {
+        submit(&store, b"in").await.unwrap();
+    }
+    let number = |sql: &str| look(store.path(), sql);
+    assert_eq!(number("SELECT count(*) FROM plan"), 1);
+    assert_eq!(number("SELECT count(*) FROM run WHERE workflow = 'w' AND queue = 'default'"), 3);
+}
+
+fn look(path: &Path, sql: &str) -> i64 {
+    Connection::open(path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+}

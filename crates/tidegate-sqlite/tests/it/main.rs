@@ -1,0 +1,9 @@
+//! What the SQLite store promises beyond what every store does, tried from outside.
+
+#![allow(clippy::unwrap_used, reason = "what cannot happen in a test fails it")]
+
+mod files;
+mod opening;
+mod processes;
+mod support;
+mod trouble;

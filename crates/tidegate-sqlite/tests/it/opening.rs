@@ -1,0 +1,125 @@
+//! What can be opened, and what cannot and why.
+
+use crate::support::{assert_passed, child_in_small_world, child_of, open, options};
+use rusqlite::Connection;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tidegate_sqlite::{Options, SqliteStore};
+
+/// Why a path cannot be opened, with the folder of the test left out.
+fn refused(folder: &Path, name: &str) -> String {
+    let error = SqliteStore::open(folder.join(name), options()).unwrap_err();
+    error.to_string().replace(&format!("{}/", folder.display()), "")
+}
+
+#[test]
+fn a_folder_that_is_missing_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(folder.path(), "no/such/jobs.db");
+    assert_eq!(error, "no/such/jobs.db: the folder no/such does not exist; create it first");
+}
+
+#[test]
+fn a_folder_is_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("jobs")).unwrap();
+    assert_eq!(refused(folder.path(), "jobs"), "jobs is a folder; name a file in it");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for text in ["hello\n".to_owned(), "a longer text, ".repeat(1_000)] {
+        fs::write(folder.path().join("notes.txt"), &text).unwrap();
+        let error = refused(folder.path(), "notes.txt");
+        let right = "name a new file, or a store of tidegate";
+        assert_eq!(error, format!("notes.txt is not a database; {right}"));
+        assert_eq!(fs::read_to_string(folder.path().join("notes.txt")).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_database_of_another_program_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = |name: &str, sql: &str| {
+        let path = folder.path().join(name);
+        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        let before = fs::read(&path).unwrap();
+        let error = refused(folder.path(), name);
+        assert_eq!(fs::read(&path).unwrap(), before, "{name}");
+        error
+    };
+    let error = other("browser.db", "CREATE TABLE history (url TEXT)");
+    assert_eq!(error, "browser.db is a database of another program; name a new file");
+    let error = other("map.db", "PRAGMA application_id = 0x47504b47; CREATE TABLE tile (x)");
+    let right = "(application id 0x47504b47); name a new file";
+    assert_eq!(error, format!("map.db is a database of another program {right}"));
+}
+
+#[test]
+fn a_newer_schema_is_refused_with_both_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    drop(open(&path));
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 7).unwrap();
+    let error = refused(folder.path(), "jobs.db");
+    let right = "use the version of tidegate that has written it, or a later";
+    let versions = "has schema version 7, and this program knows versions up to 1";
+    assert_eq!(error, format!("jobs.db {versions}; {right}"));
+}
+
+#[test]
+fn a_database_that_is_kept_locked_is_waited_for_and_then_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let options = Options { busy_timeout: Duration::from_millis(50), ..options() };
+    let error = SqliteStore::open(&path, options).unwrap_err().to_string();
+    assert!(error.ends_with("was kept locked by another process for 50ms; try again"), "{error}");
+    other.execute_batch("ROLLBACK").unwrap();
+    open(&path);
+}
+
+#[test]
+fn a_read_only_file_system_is_refused() {
+    const THIS: &str = "opening::a_read_only_file_system_is_refused";
+    let Some(folder) = child_of() else {
+        let folder = tempfile::tempdir().unwrap();
+        if let Some(output) = child_in_small_world(THIS, folder.path(), "4m") {
+            assert_passed(&output);
+        }
+        return;
+    };
+    let folder = Path::new(&folder);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(open(&folder.join("jobs.db")).close());
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(folder).status();
+    assert!(remount.unwrap().success());
+    for name in ["jobs.db", "new.db"] {
+        let right = "the file and its folder have to be writable";
+        assert_eq!(refused(folder, name), format!("{name} is read-only; {right}"));
+    }
+}
+
+#[test]
+fn many_may_open_a_new_file_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    std::thread::scope(|scope| {
+        let opening: Vec<_> = (0..8).map(|_| scope.spawn(|| open(&path))).collect();
+        opening.into_iter().for_each(|store| drop(store.join().unwrap()));
+    });
+}
+
+#[test]
+fn a_link_leads_to_the_same_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = open(&path);
+    std::os::unix::fs::symlink(&path, folder.path().join("link.db")).unwrap();
+    let other = open(&folder.path().join("link.db"));
+    assert_eq!(other.path(), store.path());
+}

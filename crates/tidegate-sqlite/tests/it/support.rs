@@ -1,0 +1,135 @@
+//! Short ways to say what tests here need to say.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tidegate_core::lifecycle::{Event, WorkerId};
+use tidegate_core::plan::Plan;
+use tidegate_core::store::{
+    Bytes, Change, Claim, Claimed, NewRun, NewWorker, Store, StoreError, Turn, TurnId, Turned,
+};
+use tidegate_core::{RunId, Timestamp};
+use tidegate_sqlite::{Options, SqliteStore, Synchronous};
+
+/// Under this the test that is run again in another process finds what it is to do.
+const CHILD: &str = "TIDEGATE_TEST_CHILD";
+
+pub(crate) fn options() -> Options {
+    // What is tested does not depend on it.
+    Options { synchronous: Synchronous::Normal, ..Options::default() }
+}
+
+pub(crate) fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, options()).unwrap()
+}
+
+/// Ids that are unique in this process, and in all that are its children.
+fn unique() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    u64::from(std::process::id()) << 32 | LAST.fetch_add(1, Ordering::Relaxed)
+}
+
+pub(crate) fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_800_000_000_000_000) + Duration::from_secs(seconds)
+}
+
+pub(crate) fn turn() -> Turn {
+    Turn::new(TurnId(unique()), at(0))
+}
+
+pub(crate) fn new_run(plan: &Arc<Plan>, input: &[u8]) -> NewRun {
+    NewRun {
+        id: RunId::new(at(0), unique().into()),
+        plan: plan.clone(),
+        queue: "default".into(),
+        priority: 0,
+        key: None,
+        not_before: None,
+        input: Some(Bytes::from(input)),
+    }
+}
+
+/// A plan of one task, the workflow's name with it.
+pub(crate) fn plan(workflow: &str) -> Arc<Plan> {
+    use tidegate_core::graph::{Graph, Node, OnFailure};
+    let graph = Graph::new([Node::new("only")]).unwrap();
+    Arc::new(Plan::new(workflow, graph, OnFailure::default(), vec![Default::default()]))
+}
+
+pub(crate) async fn take(store: &SqliteStore, turn: Turn) -> Result<Turned, StoreError> {
+    store.turn(Arc::new(turn)).await
+}
+
+/// Submits one run.
+pub(crate) async fn submit(store: &SqliteStore, input: &[u8]) -> Result<RunId, StoreError> {
+    let mut turn = turn();
+    turn.submits = vec![new_run(&plan("w"), input)];
+    let turned = take(store, turn).await?;
+    Ok(turned.submits[0].as_ref().unwrap().id)
+}
+
+pub(crate) async fn enlist(store: &SqliteStore) -> WorkerId {
+    let knows = ["w", "other"].map(|workflow| (workflow.to_owned(), "only".to_owned()));
+    let worker = NewWorker {
+        now: at(0),
+        name: "test".to_owned(),
+        queues: vec!["default".to_owned()],
+        knows: knows.into(),
+    };
+    store.enlist(worker).await.unwrap()
+}
+
+pub(crate) async fn claim(store: &SqliteStore, worker: WorkerId, units: u32) -> Vec<Claimed> {
+    let mut turn = turn();
+    turn.worker = Some(worker);
+    turn.claim = Claim { units, ahead: 0, heaviest: 1 };
+    take(store, turn).await.unwrap().claimed
+}
+
+pub(crate) fn succeeded(task: &Claimed) -> Change {
+    Change::new(task.key, Event::Succeed { fence: task.life.fence })
+}
+
+pub(crate) async fn assert_sound(store: &SqliteStore) {
+    assert_eq!(store.audit().await.unwrap(), []);
+}
+
+/// What this test is to do if it is the child of another.
+pub(crate) fn child_of() -> Option<String> {
+    std::env::var(CHILD).ok()
+}
+
+/// This test, in a process of its own, which finds `what` by [`child_of`].
+pub(crate) fn child(test: &str, what: impl AsRef<Path>) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+    command.env(CHILD, what.as_ref()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// This test, in a process that sees a small file system of its own at `folder`, which finds that
+/// folder by [`child_of`]. `None` where the machine does not let anybody mount one.
+pub(crate) fn child_in_small_world(test: &str, folder: &Path, size: &str) -> Option<Output> {
+    let mounted = format!("mount -t tmpfs -o size={size} none \"$0\" && exec \"$@\"");
+    let unshare = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", &mounted]).arg(folder);
+        command.args(arguments).env(CHILD, folder).output()
+    };
+    if !unshare(&["true"]).is_ok_and(|output| output.status.success()) {
+        eprintln!("this machine lets nobody mount a file system: not tested");
+        return None;
+    }
+    let this = std::env::current_exe().unwrap();
+    let this = this.to_str().unwrap();
+    Some(unshare(&[this, test, "--exact", "--nocapture", "--test-threads=1"]).unwrap())
+}
+
+pub(crate) fn assert_passed(output: &Output) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "the child has failed:\n{out}\n{error}");
+    assert!(out.contains("1 passed"), "the child has tested nothing:\n{out}\n{error}");
+}
