@@ -1,0 +1,41 @@
+//! What every store must do, one sentence per function.
+//!
+//! Everything is said through the `Store` trait, by hand-made turns on a clock that is set by hand.
+//! What must hold after every turn (the lifecycle allows it, the answer tells it, the audit is
+//! clean) is checked by [`World::take`](crate::World::take) and not said again here.
+
+#![allow(missing_docs, reason = "the name of a case says what it is about")]
+
+pub mod cancel;
+pub mod claims;
+pub mod clocks;
+pub mod deaths;
+pub mod graphs;
+pub mod lost_answers;
+pub mod pauses;
+pub mod reading;
+pub mod retries;
+pub mod size;
+pub mod submits;
+
+use std::time::Duration;
+use tidegate_core::Timestamp;
+use tidegate_core::lifecycle::{Activity, Life, State};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Where a life stands, without its worker and times, for tables.
+fn due_of(life: &Life) -> Timestamp {
+    match life.state {
+        State::Ready { due, .. } => due,
+        ref other => panic!("the task is not ready: {other:?}"),
+    }
+}
+
+/// When the body was entered.
+fn begun_at(life: &Life) -> Timestamp {
+    match life.state {
+        State::Running { activity: Activity::Active { begun_at }, .. } => begun_at,
+        ref other => panic!("the task is not active: {other:?}"),
+    }
+}

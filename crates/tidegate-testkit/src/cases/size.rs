@@ -1,0 +1,71 @@
+//! Much at once.
+
+use super::SECOND;
+use crate::{World, change, claim, fan, one};
+use tidegate_core::graph::RunOutcome;
+use tidegate_core::lifecycle::Kind;
+use tidegate_core::store::{Applied, Request};
+
+pub async fn a_run_of_a_thousand_tasks_goes_through(world: &mut World) {
+    let plan = fan(998).build();
+    let worker = world.worker(&[&plan]).await;
+    let run = world.submit(&plan).await.id;
+    let mut claimed = world.claim(worker, 1_000).await;
+    for expected in [998, 1, 0] {
+        let mut turn = world.turn_of(worker);
+        turn.changes = claimed.iter().map(change::succeed).collect();
+        turn.claim = claim(1_000, 0);
+        let turned = world.take(turn).await;
+        assert!(turned.changes.iter().all(|applied| *applied == Applied::Yes));
+        claimed = turned.claimed;
+        assert_eq!(claimed.len(), expected);
+    }
+    let view = world.view(run).await;
+    assert_eq!(view.run.ended, Some((RunOutcome::Succeeded, world.now())));
+    assert_eq!((view.tasks.len(), world.records().await.len()), (1_000, 1_000));
+}
+
+pub async fn a_run_of_a_thousand_tasks_is_cancelled_in_one_turn(world: &mut World) {
+    let plan = fan(998).build();
+    let run = world.submit(&plan).await.id;
+    let turned = world.request(Request::Cancel(run)).await;
+    assert_eq!((turned.records.len(), turned.ended.len()), (1_000, 1));
+    assert!(world.kinds(run).await.iter().all(|kind| *kind == Kind::Cancelled));
+}
+
+pub async fn ten_thousand_runs_are_submitted_in_one_turn(world: &mut World) {
+    let plan = one().build();
+    let worker = world.worker(&[&plan]).await;
+    let mut turn = world.turn_of(worker);
+    turn.submits = (0..10_000).map(|_| world.new_run(&plan)).collect();
+    turn.claim = claim(8, 8);
+    let ids: Vec<_> = turn.submits.iter().map(|new| new.id).collect();
+    let turned = world.take(turn).await;
+    assert_eq!((turned.submits.len(), turned.claimed.len(), turned.more), (10_000, 16, true));
+    let keys: std::collections::BTreeSet<_> =
+        turned.submits.iter().flatten().map(|submitted| submitted.key).collect();
+    assert_eq!(keys.len(), 10_000);
+    let counts = world.store().counts().await.expect("they are counted");
+    assert_eq!((counts.ready, counts.running), (9_984, 16));
+    let taken: Vec<_> = world.claim(worker, 9_984).await.iter().map(|task| task.run).collect();
+    assert_eq!(taken, ids[16..], "all of them, in order");
+}
+
+pub async fn more_alarms_than_a_turn_looks_at_ring_in_several(world: &mut World) {
+    let plan = one().rules(|rules| rules.queue_timeout = Some(SECOND)).build();
+    let mut turn = world.turn();
+    turn.submits = (0..2_500).map(|_| world.new_run(&plan)).collect();
+    world.take(turn).await;
+    world.advance(SECOND);
+    let mut ended = 0;
+    for _ in 0..3 {
+        let turned = world.look().await;
+        assert!(turned.ended.len() < 2_500, "a turn stays short");
+        ended += turned.ended.len();
+        if ended < 2_500 {
+            assert_eq!(turned.alarm, Some(world.now()), "there is more to look at");
+        }
+    }
+    assert_eq!(ended, 2_500);
+    assert_eq!(world.look().await.alarm, None);
+}

@@ -1,0 +1,164 @@
+//! A store that fails on demand, for tests of whoever uses one.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_core::RunId;
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::store::{
+    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
+    Store, StoreError, TaskKey, Turn, Turned,
+};
+use tokio::sync::oneshot;
+
+/// A store whose turns go wrong when told so; all else goes through to the store inside.
+#[derive(Debug)]
+pub struct Faulty {
+    inner: Arc<dyn Store>,
+    faults: Mutex<VecDeque<(Condition, Todo)>>,
+}
+
+/// What goes wrong with a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing of it is done, and the store says so.
+    Fails,
+    /// It is done, and its answer is lost.
+    LosesAnswer,
+    /// Nothing of it is done, and whether it was is not known.
+    LosesQuestion,
+}
+
+/// An answer that is kept back until this is dropped. The turn itself is done at once.
+#[derive(Debug)]
+#[must_use = "the answer comes as soon as this is dropped"]
+pub struct Held(#[allow(dead_code, reason = "dropping it is what releases")] oneshot::Sender<()>);
+
+#[derive(Debug)]
+enum Todo {
+    Fault(Fault),
+    Hold(oneshot::Receiver<()>),
+}
+
+type Test = dyn Fn(&Turn) -> bool + Send + Sync;
+
+/// Which turn it is for.
+struct Condition(Box<Test>);
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Condition")
+    }
+}
+
+impl Faulty {
+    /// Nothing goes wrong until it is told to.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Faulty { inner, faults: Mutex::default() }
+    }
+
+    /// This goes wrong with the next turn that is not spoken for.
+    pub fn next(&self, fault: Fault) {
+        self.on(|_| true, fault);
+    }
+
+    /// This goes wrong with the next turn of which the test is true. Each fault comes once; of
+    /// several for one turn, the one told first.
+    pub fn on(&self, test: impl Fn(&Turn) -> bool + Send + Sync + 'static, fault: Fault) {
+        self.faults().push_back((Condition(Box::new(test)), Todo::Fault(fault)));
+    }
+
+    /// The answer to the next turn of which the test is true is kept back. The turn is done.
+    pub fn hold(&self, test: impl Fn(&Turn) -> bool + Send + Sync + 'static) -> Held {
+        let (release, released) = oneshot::channel();
+        self.faults().push_back((Condition(Box::new(test)), Todo::Hold(released)));
+        Held(release)
+    }
+
+    /// How many faults have not come yet.
+    pub fn pending(&self) -> usize {
+        self.faults().len()
+    }
+
+    fn faults(&self) -> MutexGuard<'_, VecDeque<(Condition, Todo)>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn todo_for(&self, turn: &Turn) -> Option<Todo> {
+        let mut faults = self.faults();
+        let at = faults.iter().position(|(Condition(test), _)| test(turn))?;
+        faults.remove(at).map(|(_, todo)| todo)
+    }
+}
+
+/// It was told to go wrong.
+#[derive(Debug)]
+struct AsTold;
+
+impl fmt::Display for AsTold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a test wants it so")
+    }
+}
+
+impl std::error::Error for AsTold {}
+
+impl Store for Faulty {
+    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
+        Box::pin(async move {
+            match self.todo_for(&turn) {
+                None => self.inner.turn(turn).await,
+                Some(Todo::Fault(Fault::Fails)) => Err(StoreError::Failed(Arc::new(AsTold))),
+                Some(Todo::Fault(Fault::LosesQuestion)) => {
+                    Err(StoreError::Unknown(Arc::new(AsTold)))
+                }
+                Some(Todo::Fault(Fault::LosesAnswer)) => {
+                    self.inner.turn(turn).await?;
+                    Err(StoreError::Unknown(Arc::new(AsTold)))
+                }
+                Some(Todo::Hold(released)) => {
+                    let answer = self.inner.turn(turn).await;
+                    // An error says that the other half was dropped, which is what is waited for.
+                    let _ = released.await;
+                    answer
+                }
+            }
+        })
+    }
+
+    fn enlist(&self, worker: NewWorker) -> Answer<'_, WorkerId> {
+        self.inner.enlist(worker)
+    }
+
+    fn dismiss(&self, worker: WorkerId) -> Answer<'_, ()> {
+        self.inner.dismiss(worker)
+    }
+
+    fn dead(&self) -> Answer<'_, Vec<WorkerId>> {
+        self.inner.dead()
+    }
+
+    fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
+        self.inner.run(run)
+    }
+
+    fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {
+        self.inner.runs(page)
+    }
+
+    fn output(&self, task: TaskKey) -> Answer<'_, Option<Bytes>> {
+        self.inner.output(task)
+    }
+
+    fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
+        self.inner.records(run, after, limit)
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.inner.counts()
+    }
+
+    fn audit(&self) -> Answer<'_, Vec<Finding>> {
+        self.inner.audit()
+    }
+}

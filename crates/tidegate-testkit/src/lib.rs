@@ -1,0 +1,26 @@
+//! What tests of tidegate share.
+//!
+//! - [`conformance!`]: what every store must do, as one test per sentence. A store's test is one
+//!   call; there is no list of what to leave out.
+//! - [`FakeClock`]: time that goes on when it is told to.
+//! - [`Faulty`]: a store that fails, loses its answer or keeps it back, on demand.
+//! - [`plan`] and its shapes ([`one`], [`chain`], [`diamond`], [`fan`]): workflows in a line.
+//! - [`simulation`]: several workers and faults by chance, the same for the same seed.
+//! - [`World`]: a store, a clock and everybody who uses them, in one hand; it checks what must hold
+//!   after every turn.
+
+#[doc(hidden)]
+pub mod cases;
+mod clock;
+mod conformance;
+mod faulty;
+mod plans;
+mod replay;
+pub mod simulation;
+mod world;
+
+pub use clock::FakeClock;
+pub use conformance::{Harness, Later, check};
+pub use faulty::{Fault, Faulty, Held};
+pub use plans::{Sketch, chain, diamond, fan, one, plan};
+pub use world::{QUEUE, World, change, claim};

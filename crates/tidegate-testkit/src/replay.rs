@@ -1,0 +1,110 @@
+//! Whether the lifecycle allows what a store has made of a task.
+//!
+//! A turn goes through its parts in a fixed order, and each part may happen to a task or not. So
+//! all lives that a task may have after a turn are found by applying, part by part, the events that
+//! the turn can bring; what the store shows must be one of them.
+
+use std::time::Duration;
+use tidegate_core::lifecycle::{CancelledBy, Event, Life, Rules, State};
+use tidegate_core::store::{Request, TaskKey, Turn};
+use tidegate_core::{RunId, Timestamp};
+
+/// What of a task its life does not say.
+pub(crate) struct Subject<'s> {
+    pub(crate) key: TaskKey,
+    pub(crate) run: RunId,
+    pub(crate) rules: &'s Rules,
+    pub(crate) not_before: Option<Timestamp>,
+    /// The latest time that any turn has told: what was due by then may stay so for a turn whose
+    /// clock is behind.
+    pub(crate) latest: Timestamp,
+}
+
+/// What a part of a turn may bring to a task that stands like this.
+type Part = fn(&Subject<'_>, &Turn, &Life) -> Vec<Event>;
+
+/// Whether a turn can make `to` of `from`.
+pub(crate) fn allows(subject: &Subject<'_>, turn: &Turn, from: &Life, to: &Life) -> bool {
+    let mut lives = vec![from.clone()];
+    for change in turn.changes.iter().filter(|change| change.task == subject.key) {
+        also(&mut lives, |life| {
+            let all = change
+                .events
+                .iter()
+                .try_fold(life.clone(), |life, event| next(subject, turn, &life, event));
+            all.into_iter().collect()
+        });
+    }
+    let parts: [Part; 6] = [recovered, clocked, cancelled, settled, claimed, begun];
+    for part in parts {
+        also(&mut lives, |life| {
+            let events = part(subject, turn, life);
+            events.iter().filter_map(|event| next(subject, turn, life, event)).collect()
+        });
+    }
+    lives.contains(to)
+}
+
+/// Adds what may become of those that are there.
+fn also(lives: &mut Vec<Life>, become_of: impl Fn(&Life) -> Vec<Life>) {
+    let more: Vec<Life> = lives.iter().flat_map(become_of).collect();
+    lives.extend(more);
+}
+
+fn next(subject: &Subject<'_>, turn: &Turn, life: &Life, event: &Event) -> Option<Life> {
+    let now = match (event, &life.state) {
+        (Event::Claim { .. }, State::Ready { due, .. }) if *due <= subject.latest => {
+            turn.now.max(*due)
+        }
+        _ => turn.now,
+    };
+    Some(life.next(subject.rules, event, now).ok()?.into_life())
+}
+
+/// Only what the dead worker owned is taken over.
+fn recovered(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
+    match (&life.state, turn.recover) {
+        (State::Running { worker, .. }, Some(dead)) if *worker == dead => vec![Event::Recover],
+        _ => Vec::new(),
+    }
+}
+
+fn clocked(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
+    let mut events = vec![Event::Clock { stood_still: Duration::ZERO }];
+    if let State::Parked { wake: Some(wake), .. } = life.state
+        && wake <= turn.now
+    {
+        events.push(Event::Wake);
+    }
+    events
+}
+
+fn cancelled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
+    match turn.requests.contains(&Request::Cancel(subject.run)) {
+        true => vec![Event::Cancel { by: CancelledBy::User }],
+        false => Vec::new(),
+    }
+}
+
+fn settled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
+    vec![
+        Event::Unblock { not_before: subject.not_before.unwrap_or(turn.now) },
+        Event::Skip,
+        Event::Cancel { by: CancelledBy::FailFast },
+        Event::Stop { by: CancelledBy::FailFast },
+    ]
+}
+
+fn claimed(_: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
+    turn.worker.map(|worker| Event::Claim { worker }).into_iter().collect()
+}
+
+/// What was claimed in an earlier turn begins when its worker says so, not here.
+fn begun(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
+    match life.state {
+        State::Running { worker, .. } if turn.worker == Some(worker) => {
+            vec![Event::Begin { fence: life.fence }]
+        }
+        _ => Vec::new(),
+    }
+}

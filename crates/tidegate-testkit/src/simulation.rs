@@ -1,0 +1,188 @@
+//! The seeded simulation: several workers on one memory store, under a fake clock, with faults.
+//!
+//! [`run`] draws a world from a seed and lets it happen: worker processes with the real
+//! [`Dispatcher`](tidegate_core::dispatcher::Dispatcher) and a real slot book, bodies that compute,
+//! wait, fail, snooze, kill their process or never end; runs of several shapes; cancels and pauses.
+//! Chance picks what happens next. Faults come at every step: a turn fails; its answer is lost, or
+//! late; a process dies, before or after its turn has happened; a body that was dropped lingers and
+//! reports late; somebody shows a fence of the past. Then the faults stop, and everything must end.
+//!
+//! What is checked, after every step that can change it:
+//!
+//! - Slots: what bodies and the turn in flight hold is what the book says, and never above capacity.
+//!   At the end nothing is held.
+//! - Fences only grow, by one; attempts stay within their bound; what has ended does not change; a
+//!   task that has ended has one record of its end; the audit finds nothing.
+//! - A body is entered only by the claim that holds, in a worker that is alive, and while no other
+//!   entry of the task computes in a living worker that was not told to drop it.
+//! - Nothing is claimed in a turn at whose end its run, queue or store is paused. What was claimed
+//!   before may still begin.
+//! - An acknowledged run exists; one that was refused does not; a key has one run; a cancelled run
+//!   is cancelled from the answer on.
+//! - No two suspects compute in one worker. So a task that kills nobody ends as `crash_loop` only if
+//!   at least three deaths hit it that came from outside or from a task that was no suspect; a
+//!   single poison task brings about at most three such, so beside one poison task and fewer than
+//!   two deaths from outside no innocent task is given up.
+//! - The readings of a dispatcher are those of its bodies.
+//! - Whoever's turn has ended a run is told so, also if the first answer was lost.
+//! - When the faults have stopped, every run ends, and every worker then owns nothing.
+//!
+//! The same seed gives the same trace. Deliberately absent: threads, files, real time.
+
+mod asking;
+mod chance;
+mod ledger;
+mod process;
+mod scheduler;
+mod script;
+mod trace;
+mod world;
+
+use scheduler::Simulation;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// How a simulation is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Steps with faults; then the faults stop.
+    pub steps: u32,
+    /// Whether the whole trace is kept, not only its end.
+    pub keeps_trace: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { steps: 500, keeps_trace: false }
+    }
+}
+
+macro_rules! summary {
+    ($($(#[$doc:meta])* $name:ident: $words:literal),+ $(,)?) => {
+        /// What happened in a simulation, so that one sees that the faults do occur.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        pub struct Summary {
+            $($(#[$doc])* pub $name: u64,)+
+            /// The same for the same trace.
+            pub trace_hash: u64,
+            /// The trace, if it was to be kept.
+            pub trace: Vec<String>,
+        }
+
+        impl Summary {
+            /// Counts what happened in another one too.
+            pub fn add(&mut self, other: &Summary) {
+                $(self.$name += other.$name;)+
+                self.trace_hash ^= other.trace_hash;
+            }
+        }
+
+        impl fmt::Display for Summary {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                $(writeln!(f, "{:>12}  {}", self.$name, $words)?;)+
+                write!(f, "{:>12x}  trace", self.trace_hash)
+            }
+        }
+    };
+}
+
+summary! {
+    /// Steps of the scheduler.
+    steps: "steps",
+    /// Runs that ended.
+    runs: "runs ended",
+    /// Tasks that ended.
+    tasks: "tasks ended",
+    /// Bodies that were entered.
+    entries: "bodies entered",
+    /// Turns that the store has taken.
+    turns: "turns taken",
+    /// Turns that failed, with nothing done.
+    failed_turns: "turns failed",
+    /// Turns that were done, with their answer lost.
+    lost_answers: "answers lost after the turn was done",
+    /// Turns that were not done, and nobody knew.
+    lost_questions: "turns lost before they were done",
+    /// Turns that were handed in again.
+    repeated_turns: "turns handed in again",
+    /// Processes that were started.
+    processes: "processes started",
+    /// Processes that were killed from outside.
+    kills: "processes killed from outside",
+    /// Of these, with a turn under way.
+    kills_in_turn: "of these, with a turn under way",
+    /// Processes that were killed by a body.
+    poisoned: "processes killed by a body",
+    /// Processes that were shut down.
+    closed: "processes shut down",
+    /// Tasks taken over from dead workers.
+    recoveries: "tasks taken over",
+    /// Tasks that ended as crash loops.
+    crash_loops: "crash loops",
+    /// Tasks that were owned unknowingly, and handed back.
+    strays: "strays handed back",
+    /// Changes that came too late.
+    lost_races: "races lost",
+    /// Bodies that were dropped.
+    drops: "bodies dropped",
+    /// Bodies that went on, or ended, after they were to be dropped.
+    lingering: "of these, that did something first",
+    /// Claims and ends told with a fence of the past.
+    lies: "old fences shown",
+    /// Runs cancelled.
+    cancels: "cancels granted",
+    /// Pauses begun.
+    pauses: "pauses granted",
+    /// Submits that found their key.
+    existing: "submits that found their key",
+    /// Submits whose answer never came.
+    unanswered: "submits never answered",
+    /// Times the clock went on, by anything.
+    advances: "moves of the clock",
+}
+
+/// What was violated, and how it came to that.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// Of the world in which it happened.
+    pub seed: u64,
+    /// How it was run.
+    pub options: Options,
+    /// What does not hold.
+    pub what: String,
+    /// The last steps before.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.trace.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        writeln!(f, "seed {}: {}", self.seed, self.what)?;
+        let (seed, steps) = (self.seed, self.options.steps);
+        write!(f, "cargo run --release -p tidegate-testkit --example simulate -- ")?;
+        write!(f, "--seed {seed} --steps {steps}")
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Lets the world of this seed happen.
+///
+/// # Errors
+/// The first thing that does not hold; a panic counts as one.
+pub fn run(seed: u64, options: Options) -> Result<Summary, Box<Failure>> {
+    let mut simulation = Simulation::new(seed, options);
+    let ran = catch_unwind(AssertUnwindSafe(|| simulation.run()));
+    let what = match ran {
+        Ok(Ok(())) => return Ok(simulation.into_summary()),
+        Ok(Err(what)) => what,
+        Err(panic) => format!("panic: {}", words(&*panic)),
+    };
+    let trace = simulation.into_trace();
+    Err(Box::new(Failure { seed, options, what, trace }))
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words").to_owned()
+}

@@ -1,0 +1,451 @@
+//! One worker process: a dispatcher, its slots, its bodies and its timers, as the real loop has them.
+//!
+//! What a body says goes through an inbox, in order. A body that is dropped goes on existing, and
+//! holding its slot, until chance has it vanish.
+
+use super::chance::Chance;
+use super::script::Act;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::dispatcher::{Dispatcher, End, Input, Said};
+use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
+use tidegate_core::slot::{Lane, Moment, Request, SlotBook, Ticket, Turn as Place};
+use tidegate_core::store::{Claimed, StoreError, TaskKey, Turn, TurnId, Turned};
+use tidegate_core::{RunId, Timestamp};
+
+/// How often a worker looks for dead ones.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// Every so many looks it compares what it owns with what the store thinks.
+const ROLL_CALL_EVERY: u32 = 60;
+
+/// One entry: a task, and the claim of it.
+pub(super) type Name = (TaskKey, Fence);
+
+/// A worker process.
+pub(super) struct Process {
+    pub(super) id: WorkerId,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) slots: u32,
+    /// Whether it serves all queues.
+    pub(super) serves_all: bool,
+    /// How far its clock is off, in microseconds.
+    pub(super) skew: i64,
+    pub(super) book: SlotBook<Name>,
+    /// Units that belong to the turn in flight.
+    pub(super) reserved: u32,
+    pub(super) entries: BTreeMap<Name, Entry>,
+    pub(super) inbox: VecDeque<(TaskKey, Fence, Said)>,
+    pub(super) turn: Option<Handed>,
+    retry_at: Option<Timestamp>,
+    watch_at: Timestamp,
+    looks: u32,
+    pub(super) compares: bool,
+    pub(super) closing: Option<Closing>,
+    /// Runs that its turns have ended and that it was not told of.
+    pub(super) owed: BTreeSet<RunId>,
+    /// Whether something has happened since a turn was last asked for.
+    pub(super) stirred: bool,
+}
+
+/// A turn that was handed in.
+pub(super) struct Handed {
+    pub(super) turn: Arc<Turn>,
+    /// What will be answered, once the store has been reached.
+    pub(super) answer: Option<Result<Turned, StoreError>>,
+}
+
+/// How far a shutdown is.
+pub(super) struct Closing {
+    /// When everything is dropped.
+    pub(super) drops_at: Timestamp,
+    pub(super) has_dropped: bool,
+}
+
+/// A body, or what will enter it.
+pub(super) struct Entry {
+    pub(super) claimed: Box<Claimed>,
+    pub(super) stage: Stage,
+    asks: bool,
+    weight: u32,
+    priority: i32,
+    ticket: Option<Ticket>,
+    pub(super) holds: u32,
+    pub(super) acts: VecDeque<Act>,
+    /// Time computed in this attempt before the present stretch.
+    active: Duration,
+    pub(super) dropping: bool,
+}
+
+/// Where a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nothing was done.
+    New,
+    /// Stands in line for its first slot.
+    Lines,
+    /// Has its first slot.
+    Granted,
+    /// Wants leave to enter, and has it or not.
+    Asks(bool),
+    /// Computes, since and until.
+    Computes(Timestamp, Timestamp),
+    /// Waits without its slot, until.
+    Waits(Timestamp),
+    /// Wants leave to go on, and has it or not.
+    WantsOn(bool),
+    /// Stands in line to go on.
+    LinesAgain,
+    /// Has its slot again.
+    GrantedAgain,
+}
+
+/// What a step of a body means for the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stepped {
+    /// Nothing.
+    On,
+    /// It enters its body: it wants its script.
+    Enters,
+    /// It goes on computing.
+    Computes,
+    /// It takes its process with it.
+    Kills,
+}
+
+impl Process {
+    pub(super) fn new(id: WorkerId, slots: u32, in_memory_max: u32, now: Timestamp) -> Self {
+        Process {
+            id,
+            dispatcher: Dispatcher::new(id, in_memory_max),
+            slots,
+            serves_all: true,
+            skew: 0,
+            book: SlotBook::new(NonZeroU32::new(slots).expect("a worker has slots")),
+            reserved: 0,
+            entries: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            turn: None,
+            retry_at: None,
+            watch_at: now,
+            looks: 0,
+            compares: false,
+            closing: None,
+            owed: BTreeSet::new(),
+            stirred: true,
+        }
+    }
+
+    /// What its own clock says.
+    pub(super) fn clock(&self, now: Timestamp) -> Timestamp {
+        Timestamp::from_micros(now.as_micros() + self.skew)
+    }
+
+    // -------------------------------------------------------------------------------- timers --
+
+    /// When its next timer is due, by the world's clock.
+    pub(super) fn next_timer(&self) -> Timestamp {
+        let own = self.entries.values().filter_map(Entry::next_timer).min();
+        let next = [self.loop_timer(), own.unwrap_or(self.watch_at)];
+        next.into_iter().min().expect("there are two")
+    }
+
+    fn loop_timer(&self) -> Timestamp {
+        let alarm = self.dispatcher.alarm();
+        let alarm = alarm.map(|at| Timestamp::from_micros(at.as_micros() - self.skew));
+        let closes = self.closing.as_ref().filter(|closing| !closing.has_dropped);
+        let closes = closes.map(|closing| closing.drops_at);
+        let limits = self.entries.values().filter_map(Entry::limit_at).min();
+        let others = [alarm, closes, limits, self.retry_at].into_iter().flatten();
+        others.fold(self.watch_at, Timestamp::min)
+    }
+
+    pub(super) fn has_due_timers(&self, now: Timestamp) -> bool {
+        self.loop_timer() <= now
+    }
+
+    /// Deals with all timers of the loop that are due. True if dead workers are to be looked for.
+    pub(super) fn ring(&mut self, now: Timestamp, chance: &mut Chance) -> bool {
+        self.stirred = true;
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            self.dispatcher.handle(Input::Retry);
+        }
+        if self.dispatcher.alarm().is_some_and(|at| at <= self.clock(now)) {
+            self.dispatcher.handle(Input::Alarm);
+        }
+        let over = self.entries.iter().filter(|(_, entry)| entry.is_over_time(now));
+        let over: Vec<Name> = over.map(|(name, _)| *name).collect();
+        over.into_iter().for_each(|name| self.time_out(name, chance));
+        if let Some(closing) = &mut self.closing
+            && !closing.has_dropped
+            && closing.drops_at <= now
+        {
+            closing.has_dropped = true;
+            self.dispatcher.handle(Input::DropAll);
+        }
+        self.watch_at <= now && self.watch(now)
+    }
+
+    /// A look at the world around, as the real loop takes it every second.
+    pub(super) fn watch(&mut self, now: Timestamp) -> bool {
+        self.watch_at = now + WATCH_EVERY;
+        self.looks += 1;
+        if std::mem::take(&mut self.compares) || self.looks.is_multiple_of(ROLL_CALL_EVERY) {
+            self.dispatcher.handle(Input::RollCall);
+        }
+        self.dispatcher.handle(Input::Watch);
+        self.closing.is_none()
+    }
+
+    /// A body has used up its time: its end is reported without it.
+    fn time_out(&mut self, (task, fence): Name, chance: &mut Chance) {
+        let entry = self.entries.get_mut(&(task, fence)).expect("it was just found");
+        entry.dropping = true;
+        let (failure, permanent, chance) = (Failure::Timeout, false, chance.part());
+        let end = End::Failed { failure, permanent, chance, error: "too long".to_owned() };
+        self.dispatcher.handle(Input::Said { task, fence, said: Said::Ends(end) });
+    }
+
+    pub(super) fn retry_after(&mut self, pause: Duration, now: Timestamp) {
+        self.retry_at = Some(now + pause);
+        self.compares = true;
+    }
+
+    // --------------------------------------------------------------------------------- turns --
+
+    /// The next turn, if there is one; with units kept for it.
+    pub(super) fn hand_in(&mut self, id: TurnId, now: Timestamp) -> Option<Arc<Turn>> {
+        self.stirred = false;
+        let now = self.clock(now);
+        let Process { dispatcher, book, reserved, .. } = self;
+        let turn = dispatcher.turn(id, now, self.slots, |wanted| {
+            assert_eq!(*reserved, 0, "units are kept for one turn at a time");
+            let units = wanted.min(book.available());
+            *reserved = if units > 0 && book.try_take(units) { units } else { 0 };
+            *reserved
+        })?;
+        self.turn = Some(Handed { turn: turn.clone(), answer: None });
+        Some(turn)
+    }
+
+    /// What was kept for a turn and not used is free again.
+    pub(super) fn free_reserve(&mut self) {
+        if self.dispatcher.units_in_flight() == 0 && self.reserved > 0 {
+            let units = std::mem::take(&mut self.reserved);
+            self.give_back(units);
+        }
+    }
+
+    // -------------------------------------------------------------------------------- bodies --
+
+    /// Starts an entry; on units of the reserve, if it is begun.
+    pub(super) fn start(&mut self, claimed: Box<Claimed>, asks: bool) -> Result<(), String> {
+        let planned = claimed.plan.task(claimed.index);
+        let (weight, priority) = (planned.weight, planned.priority);
+        let begun = claimed.life.state.kind() == Kind::Active;
+        let name = (claimed.key, claimed.life.fence);
+        if begun {
+            let left = self.reserved.checked_sub(weight);
+            self.reserved = left.ok_or("a task is begun on units that were not kept for it")?;
+        }
+        let entry = Entry {
+            stage: if begun { Stage::Asks(true) } else { Stage::New },
+            asks,
+            weight,
+            priority,
+            ticket: None,
+            holds: if begun { weight } else { 0 },
+            acts: VecDeque::new(),
+            active: claimed.life.active,
+            dropping: false,
+            claimed,
+        };
+        match self.entries.insert(name, entry) {
+            None => Ok(()),
+            Some(_) => Err(format!("task {} is started twice by one claim", name.0.0)),
+        }
+    }
+
+    /// The entry of this task that was started last, if there is one.
+    pub(super) fn entry(&mut self, task: TaskKey) -> Option<&mut Entry> {
+        let all = (task, Fence(0))..=(task, Fence(u64::MAX));
+        self.entries.range_mut(all).next_back().map(|(_, entry)| entry)
+    }
+
+    /// The body does what it does next.
+    pub(super) fn step(&mut self, name: Name, now: Timestamp, chance: &mut Chance) -> Stepped {
+        let entry = self.entries.get_mut(&name).expect("who steps is there");
+        match entry.stage {
+            Stage::New => self.line_up(name, Lane::Start, now),
+            Stage::Granted => {
+                entry.stage = Stage::Asks(!entry.asks);
+                let asks = entry.asks;
+                self.say(name, Said::Begins);
+                if !asks {
+                    return Stepped::Enters;
+                }
+            }
+            Stage::Asks(_) => return Stepped::Enters,
+            Stage::Computes(since, until) => {
+                entry.active += until.since(since);
+                return self.act(name, now, chance);
+            }
+            Stage::Waits(_) => {
+                entry.stage = Stage::WantsOn(false);
+                self.say(name, Said::Resumes);
+            }
+            Stage::WantsOn(_) => self.line_up(name, Lane::Resume, now),
+            Stage::GrantedAgain => return self.act(name, now, chance),
+            Stage::Lines | Stage::LinesAgain => unreachable!("who stands in line does nothing"),
+        }
+        Stepped::On
+    }
+
+    /// The next act of the script.
+    pub(super) fn act(&mut self, name: Name, now: Timestamp, chance: &mut Chance) -> Stepped {
+        let entry = self.entries.get_mut(&name).expect("who acts is there");
+        let end = match entry.acts.pop_front().expect("a script ends with an end") {
+            Act::Compute(time) => {
+                entry.stage = Stage::Computes(now, now + time);
+                return Stepped::Computes;
+            }
+            Act::ComputeForever => {
+                entry.stage = Stage::Computes(now, Timestamp::from_micros(i64::MAX));
+                return Stepped::Computes;
+            }
+            // What was told to go away does not begin to wait: it is gone.
+            Act::Wait(_) if entry.dropping => {
+                self.vanish(name);
+                return Stepped::On;
+            }
+            Act::Wait(time) => {
+                entry.stage = Stage::Waits(now + time);
+                let (active, wait) = (entry.active, "the tide".to_owned());
+                let units = std::mem::take(&mut entry.holds);
+                self.give_back(units);
+                self.say(name, Said::Defers { active, wait });
+                return Stepped::On;
+            }
+            Act::KillProcess => return Stepped::Kills,
+            Act::Succeed => End::Succeeded { output: Some(Arc::from(&b"done"[..])), inserts: None },
+            Act::Fail(failure, permanent) => {
+                let (chance, error) = (chance.part(), "as drawn".to_owned());
+                End::Failed { failure, permanent, chance, error }
+            }
+            Act::Snooze(delay) => End::Snoozed(delay),
+        };
+        self.leave(name);
+        self.say(name, Said::Ends(end));
+        Stepped::On
+    }
+
+    /// A body that was dropped is gone, and says so.
+    pub(super) fn vanish(&mut self, name: Name) {
+        let active = self.entries.get(&name).map_or(Duration::ZERO, |entry| entry.active);
+        self.leave(name);
+        self.say(name, Said::Ends(End::Dropped { active }));
+    }
+
+    /// An entry is over: its units are free.
+    fn leave(&mut self, name: Name) {
+        let Some(mut entry) = self.entries.remove(&name) else { return };
+        if let Some(ticket) = entry.ticket.take() {
+            let mut woken = Vec::new();
+            self.book.leave(ticket, |next| woken.push(next));
+            self.wake(woken);
+        }
+        self.give_back(entry.holds);
+    }
+
+    fn line_up(&mut self, name: Name, lane: Lane, now: Timestamp) {
+        let entry = self.entries.get_mut(&name).expect("who lines up is there");
+        let weight = entry.weight;
+        let (lines, granted) = match lane {
+            Lane::Start => (Stage::Lines, Stage::Granted),
+            Lane::Resume => (Stage::LinesAgain, Stage::GrantedAgain),
+        };
+        if self.book.try_take(weight) {
+            (entry.stage, entry.holds) = (granted, weight);
+            return;
+        }
+        let since = Moment(now.as_micros().saturating_mul(1_000));
+        let request = Request { lane, weight, priority: entry.priority, since };
+        entry.stage = lines;
+        entry.ticket = Some(self.book.join(request, name));
+    }
+
+    fn give_back(&mut self, units: u32) {
+        let mut woken = Vec::new();
+        self.book.give_back(units, |next| woken.push(next));
+        self.wake(woken);
+    }
+
+    fn wake(&mut self, woken: Vec<Name>) {
+        for name in woken {
+            let entry = self.entries.get_mut(&name).expect("who waits in line is there");
+            let ticket = entry.ticket.take().expect("who waits in line has a ticket");
+            let place = self.book.collect(ticket, |_| {});
+            assert!(matches!(place, Place::Granted), "who is woken has its units");
+            entry.holds = entry.weight;
+            entry.stage = match entry.stage {
+                Stage::LinesAgain => Stage::GrantedAgain,
+                _ => Stage::Granted,
+            };
+        }
+    }
+
+    fn say(&mut self, (task, fence): Name, said: Said) {
+        self.inbox.push_back((task, fence, said));
+    }
+}
+
+impl Entry {
+    /// Whether it can take a step.
+    pub(super) fn can_step(&self, now: Timestamp) -> bool {
+        match self.stage {
+            // What was told to go away goes on only as long as it computes.
+            Stage::Computes(_, until) => until <= now,
+            _ if self.dropping => false,
+            Stage::Waits(until) => until <= now,
+            Stage::New | Stage::Granted | Stage::GrantedAgain => true,
+            Stage::Asks(leave) | Stage::WantsOn(leave) => leave,
+            Stage::Lines | Stage::LinesAgain => false,
+        }
+    }
+
+    /// Whether its body computes and nobody has told it to stop.
+    pub(super) fn computes(&self) -> bool {
+        matches!(self.stage, Stage::Computes(..)) && !self.dropping
+    }
+
+    /// Whether it stands before its first entry into the body and has not said that it begins.
+    pub(super) fn is_unbegun(&self) -> bool {
+        matches!(self.stage, Stage::New | Stage::Lines | Stage::Granted)
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        match self.stage {
+            Stage::Computes(_, until) => Some(until),
+            Stage::Waits(until) if !self.dropping => Some(until),
+            _ => None,
+        }
+    }
+
+    /// When its time is used up, if it computes.
+    fn limit_at(&self) -> Option<Timestamp> {
+        let limit = self.claimed.plan.task(self.claimed.index).timeout?;
+        match self.stage {
+            Stage::Computes(since, _) if !self.dropping => {
+                Some(since + limit.saturating_sub(self.active))
+            }
+            _ => None,
+        }
+    }
+
+    fn is_over_time(&self, now: Timestamp) -> bool {
+        self.limit_at().is_some_and(|at| at <= now)
+    }
+}

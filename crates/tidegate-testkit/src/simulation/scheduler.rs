@@ -1,0 +1,487 @@
+//! What happens next, by chance; and the end, where everything has to.
+
+use super::chance::Chance;
+use super::ledger::Drawn;
+use super::ledger::now_or_never;
+use super::process::{Closing, Name, Process};
+use super::script::{self, HEAVIEST, Mood, QUEUES};
+use super::world::{Asked, Checked, Fault, World};
+use super::{Options, Summary};
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::RunId;
+use tidegate_core::dispatcher::Input;
+use tidegate_core::store::{NewRun, NewWorker, Request, Scope, Store};
+
+/// Every so many steps the whole store is audited.
+const AUDIT_EVERY: u64 = 50;
+
+/// Steps and time in which everything ends once the faults have stopped. The longest of what is
+/// drawn (waits, back-offs, five deaths of a poison task, the roll call) is over long before.
+const STEPS_MAX: u32 = 40_000;
+const CALM_EVERY: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(1_200);
+
+/// One seed.
+pub(super) struct Simulation {
+    world: World,
+    profile: Profile,
+    options: Options,
+    has_faults: bool,
+    ids: u64,
+}
+
+/// What kind of world it is. Once in so many; 0 is never.
+#[derive(Debug, Clone, Copy)]
+struct Profile {
+    processes: usize,
+    runs: usize,
+    kills: u32,
+    closes: u32,
+    faults: u32,
+    requests: u32,
+    /// Whether some who ask are no workers.
+    outsiders: bool,
+    /// How far clocks may be apart, in microseconds.
+    skew: u64,
+    /// Tasks a worker keeps in memory beyond its slots. Not fewer than its slots: a heavy task would
+    /// never be claimed for which there is no room as if it were several.
+    in_memory_more: u32,
+    mood: Mood,
+}
+
+impl Profile {
+    fn draw(chance: &mut Chance) -> Self {
+        let rate =
+            |chance: &mut Chance, rates: &[u32]| *chance.pick(rates).expect("there are some");
+        Profile {
+            processes: chance.between(1, 4) as usize,
+            runs: chance.between(2, 14) as usize,
+            kills: rate(chance, &[0, 0, 1, 3, 10]),
+            closes: rate(chance, &[0, 1, 4]),
+            faults: rate(chance, &[0, 3, 5, 10, 30]),
+            requests: rate(chance, &[0, 3, 10]),
+            outsiders: chance.one_in(2),
+            skew: if chance.one_in(4) { 3_000_000 } else { 0 },
+            in_memory_more: if chance.one_in(4) { chance.small(0, 3) } else { 1_000 },
+            mood: Mood {
+                poison: rate(chance, &[0, 0, 0, 12, 30]),
+                killer: rate(chance, &[0, 0, 20]),
+                never: rate(chance, &[0, 20]),
+            },
+        }
+    }
+}
+
+/// What can happen next.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Deliver(usize),
+    HandIn(usize),
+    Reach(usize),
+    Answer(usize),
+    Ring(usize),
+    Body(usize, Name),
+    Vanish(usize, Name),
+    Advance,
+    Submit,
+    Cancel,
+    Pause,
+    Unpause,
+    RollCall(usize),
+    Look(usize),
+    Kill(usize),
+    Close(usize),
+    Skew(usize),
+    Begin,
+    Lie,
+}
+
+impl Simulation {
+    pub(super) fn new(seed: u64, options: Options) -> Self {
+        let mut world = World::new(seed, options);
+        let profile = Profile::draw(&mut world.chance);
+        world.trace.add(format_args!("{profile:?}"));
+        Simulation { world, profile, options, has_faults: true, ids: 0 }
+    }
+
+    pub(super) fn into_trace(mut self) -> Vec<String> {
+        self.world.trace.lines()
+    }
+
+    pub(super) fn into_summary(mut self) -> Summary {
+        while !self.world.processes.is_empty() {
+            self.world.bury(0);
+        }
+        let World { mut summary, ledger, mut trace, .. } = self.world;
+        let (runs, tasks) = ledger.ended_count();
+        (summary.runs, summary.tasks) = (runs as u64, tasks as u64);
+        summary.crash_loops = ledger.crash_loops;
+        summary.trace_hash = trace.hash();
+        if self.options.keeps_trace {
+            summary.trace = trace.lines();
+        }
+        summary
+    }
+
+    pub(super) fn run(&mut self) -> Checked {
+        for _ in 0..self.options.steps {
+            self.step()?;
+        }
+        self.world.trace.add(format_args!("the faults stop"));
+        self.has_faults = false;
+        let from = self.world.now;
+        let mut next_calm = from;
+        for _ in 0..STEPS_MAX {
+            if self.world.now >= next_calm {
+                self.calm_down()?;
+                next_calm = self.world.now + CALM_EVERY;
+            }
+            if self.is_over()? {
+                return self.finish();
+            }
+            if self.world.now.since(from) > PATIENCE {
+                break;
+            }
+            self.step()?;
+        }
+        let stranded = self.world.ledger.stranded(&self.world.store)?;
+        let owned = self.world.processes.iter().map(|process| {
+            let (id, readings) = (process.id.0, process.dispatcher.readings());
+            format!("w{id} has {} bodies, {readings:?}", process.entries.len())
+        });
+        let all: Vec<String> = stranded.into_iter().chain(owned).collect();
+        Err(format!("it does not end: {}", all.join("; ")))
+    }
+
+    // ------------------------------------------------------------------------------- the end --
+
+    /// Nothing is paused, and what never ends is cancelled, unless it was told to stop: then it does.
+    /// Again and again: a pause whose answer was lost may be repeated, what never ends may begin.
+    fn calm_down(&mut self) -> Checked {
+        let open: Vec<RunId> = self.world.ledger.open.iter().copied().collect();
+        let mut asked = vec![Request::Unpause(Scope::Store)];
+        asked.extend(QUEUES.map(|queue| Request::Unpause(Scope::Queue(queue.to_owned()))));
+        asked.extend(open.iter().map(|&id| Request::Unpause(Scope::Run(id))));
+        let ledger = &self.world.ledger;
+        let endless = open.iter().filter(|&&id| ledger.is_endless(id));
+        asked.extend(endless.map(|&id| Request::Cancel(id)));
+        self.world
+            .ask_outside(asked.into_iter().map(|asked| Asked::Request(asked, false)).collect())
+    }
+
+    /// Whether everything that was submitted has ended, and nobody has anything left of it.
+    fn is_over(&mut self) -> Result<bool, String> {
+        let world = &mut self.world;
+        let has_unanswered = !world.asked.is_empty();
+        let is_busy = |process: &Process| {
+            let readings = process.dispatcher.readings();
+            let underway = process.turn.is_some() || !process.inbox.is_empty();
+            underway
+                || readings.owned > 0
+                || !process.dispatcher.is_idle()
+                || !process.entries.is_empty()
+        };
+        if has_unanswered || world.processes.iter().any(is_busy) {
+            return Ok(false);
+        }
+        Ok(world.ledger.stranded(&world.store)?.is_empty())
+    }
+
+    fn finish(&mut self) -> Checked {
+        let world = &self.world;
+        for process in &world.processes {
+            let readings = process.dispatcher.readings();
+            let (in_use, waiting) = (process.book.in_use(), process.book.waiting());
+            let left = readings.ahead + readings.deferred + readings.suspects;
+            if in_use > 0 || waiting > 0 || left > 0 {
+                let id = process.id.0;
+                return Err(format!("w{id} has {in_use} slots in use, {waiting}, {readings:?}"));
+            }
+        }
+        world.ledger.finish(&world.store)
+    }
+
+    // ----------------------------------------------------------------------------- next, please --
+
+    fn step(&mut self) -> Checked {
+        self.world.summary.steps += 1;
+        let choices = self.choices();
+        let step = self.world.chance.weigh(&choices).expect("there is always something");
+        self.happen(step)?;
+        for at in 0..self.world.processes.len() {
+            self.world.check_process(at)?;
+        }
+        self.dismiss_closed()?;
+        match self.world.summary.steps.is_multiple_of(AUDIT_EVERY) {
+            true => self.world.ledger.audit(&self.world.store),
+            false => Ok(()),
+        }
+    }
+
+    fn choices(&self) -> Vec<(u32, Step)> {
+        let (world, profile) = (&self.world, &self.profile);
+        let mut choices = vec![(60, Step::Advance)];
+        for (at, process) in world.processes.iter().enumerate() {
+            self.choices_of(at, process, &mut choices);
+        }
+        let healthy = world.processes.iter().filter(|process| {
+            process.closing.is_none() && process.slots >= HEAVIEST && process.serves_all
+        });
+        if world.processes.len() < profile.processes {
+            choices.push((20, Step::Begin));
+        } else if !self.has_faults && healthy.count() == 0 {
+            choices.push((50, Step::Begin));
+        }
+        if self.has_faults {
+            let may_submit = world.ledger.runs.len() < profile.runs;
+            choices.push((if may_submit { 40 } else { 0 }, Step::Submit));
+            choices.push((profile.requests, Step::Cancel));
+            choices.push((profile.requests / 2, Step::Pause));
+            choices.push((profile.requests, Step::Unpause));
+            choices.push((5, Step::Lie));
+        }
+        choices
+    }
+
+    fn choices_of(&self, at: usize, process: &Process, choices: &mut Vec<(u32, Step)>) {
+        let (now, profile) = (self.world.now, &self.profile);
+        if !process.inbox.is_empty() {
+            choices.push((100, Step::Deliver(at)));
+        }
+        match &process.turn {
+            None if process.stirred => choices.push((100, Step::HandIn(at))),
+            None => {}
+            Some(handed) if handed.answer.is_some() => choices.push((100, Step::Answer(at))),
+            Some(_) => choices.push((100, Step::Reach(at))),
+        }
+        if process.has_due_timers(now) {
+            choices.push((100, Step::Ring(at)));
+        }
+        for (&name, entry) in &process.entries {
+            if entry.can_step(now) {
+                choices.push((80, Step::Body(at, name)));
+            }
+            if entry.dropping {
+                choices.push((40, Step::Vanish(at, name)));
+            }
+        }
+        if self.has_faults {
+            choices.push((3, Step::RollCall(at)));
+            choices.push((3, Step::Look(at)));
+            choices.push((profile.kills, Step::Kill(at)));
+            choices.push((
+                if process.closing.is_none() { profile.closes } else { 0 },
+                Step::Close(at),
+            ));
+            choices.push((5 * u32::from(profile.skew > 0), Step::Skew(at)));
+        }
+    }
+
+    fn happen(&mut self, step: Step) -> Checked {
+        let world = &mut self.world;
+        match step {
+            Step::Deliver(at) => world.deliver(at),
+            Step::HandIn(at) => {
+                world.hand_in(at);
+                Ok(())
+            }
+            Step::Reach(at) => {
+                let fault = self.fault();
+                self.world.reach(at, fault)
+            }
+            Step::Answer(at) => world.answer(at),
+            Step::Ring(at) => world.ring(at),
+            Step::Body(at, name) => world.body(at, name),
+            Step::Vanish(at, name) => {
+                world.vanish(at, name);
+                Ok(())
+            }
+            Step::Advance => {
+                self.advance();
+                Ok(())
+            }
+            Step::RollCall(at) => {
+                world.processes[at].dispatcher.handle(Input::RollCall);
+                world.stir(at)
+            }
+            Step::Look(at) => {
+                world.look_for_dead(at)?;
+                world.stir(at)
+            }
+            Step::Kill(at) => world.kill(at, None),
+            Step::Close(at) => self.close(at),
+            Step::Skew(at) => {
+                let skew = world.chance.below(2 * self.profile.skew) as i64;
+                world.processes[at].skew = skew - self.profile.skew as i64;
+                Ok(())
+            }
+            Step::Begin => self.begin(),
+            Step::Lie => world.lie(),
+            Step::Submit => {
+                let new = self.new_run();
+                self.ask(Asked::Submit(new))
+            }
+            Step::Cancel => match self.some_run() {
+                Some(id) => {
+                    let is_known = self.world.ledger.runs[&id].acknowledged;
+                    self.ask(Asked::Request(Request::Cancel(id), is_known))
+                }
+                None => Ok(()),
+            },
+            Step::Pause => {
+                let scope = self.some_scope();
+                self.ask(Asked::Request(Request::Pause(scope), false))
+            }
+            Step::Unpause => {
+                let scope = self.some_scope();
+                self.ask(Asked::Request(Request::Unpause(scope), false))
+            }
+        }
+    }
+
+    fn fault(&mut self) -> Fault {
+        if !self.has_faults || !self.world.chance.one_in(self.profile.faults) {
+            return Fault::None;
+        }
+        let faults = [Fault::Fails, Fault::LosesAnswer, Fault::LosesAnswer, Fault::LosesQuestion];
+        *self.world.chance.pick(&faults).expect("there are some")
+    }
+
+    /// The clock goes on: to the next timer, or a little, or past several.
+    fn advance(&mut self) {
+        let world = &mut self.world;
+        world.summary.advances += 1;
+        let now = world.now;
+        let timers = world.processes.iter().map(Process::next_timer).filter(|&at| at > now);
+        let next = timers.min().unwrap_or(now + Duration::from_millis(500));
+        let to = match world.chance.below(10) {
+            0 => now + world.chance.millis(1, 200),
+            1 => next + world.chance.millis(1, 3_000),
+            _ => next,
+        };
+        world.now = to;
+        world.trace.add(format_args!("-- {to}"));
+    }
+
+    // ------------------------------------------------------------------------------ processes --
+
+    fn begin(&mut self) -> Checked {
+        let (world, profile) = (&mut self.world, &self.profile);
+        let slots = world.chance.small(if self.has_faults { 1 } else { HEAVIEST }, 6);
+        let in_memory_max = slots + profile.in_memory_more;
+        let serves_all = !self.has_faults || !world.chance.one_in(4);
+        let queues = match !serves_all {
+            true => vec![QUEUES[0].to_owned()],
+            false => QUEUES.map(str::to_owned).to_vec(),
+        };
+        let new =
+            NewWorker { now: world.now, name: "sim".to_owned(), queues, knows: script::known() };
+        let id = now_or_never(world.store.enlist(new))?;
+        world.summary.processes += 1;
+        world.trace.add(format_args!("w{} begins with {slots} slots", id.0));
+        let mut process = Process::new(id, slots, in_memory_max, world.now);
+        process.serves_all = serves_all;
+        world.processes.push(process);
+        Ok(())
+    }
+
+    fn close(&mut self, at: usize) -> Checked {
+        let world = &mut self.world;
+        let grace = world.chance.millis(0, 3_000);
+        let process = &mut world.processes[at];
+        process.closing = Some(Closing { drops_at: world.now + grace, has_dropped: false });
+        process.dispatcher.handle(Input::Close);
+        world.trace.add(format_args!("w{} closes", process.id.0));
+        world.stir(at)
+    }
+
+    /// Whoever closes and has nothing left signs off.
+    fn dismiss_closed(&mut self) -> Checked {
+        let world = &mut self.world;
+        let is_done = |process: &Process| {
+            process.closing.is_some() && process.dispatcher.is_idle() && process.turn.is_none()
+        };
+        while let Some(at) = world.processes.iter().position(is_done) {
+            let id = world.processes[at].id;
+            world.trace.add(format_args!("w{} signs off", id.0));
+            now_or_never(world.store.dismiss(id))?;
+            world.summary.closed += 1;
+            world.bury(at);
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------------------- requests --
+
+    /// Somebody asks a worker, or the store itself.
+    fn ask(&mut self, asked: Asked) -> Checked {
+        let world = &mut self.world;
+        let open = |(at, process): (usize, &Process)| process.closing.is_none().then_some(at);
+        let open: Vec<usize> = world.processes.iter().enumerate().filter_map(open).collect();
+        let goes_outside = open.is_empty() || self.profile.outsiders && world.chance.one_in(3);
+        match world.chance.pick(&open).filter(|_| !goes_outside) {
+            Some(&at) => world.ask(at, asked),
+            None => world.ask_outside(vec![asked]),
+        }
+    }
+
+    fn some_run(&mut self) -> Option<RunId> {
+        let open: Vec<RunId> = self.world.ledger.open.iter().copied().collect();
+        self.world.chance.pick(&open).copied()
+    }
+
+    fn some_scope(&mut self) -> Scope {
+        match (self.world.chance.below(3), self.some_run()) {
+            (0, _) => Scope::Store,
+            (1, Some(id)) => Scope::Run(id),
+            _ => {
+                let queue = self.world.chance.pick(&QUEUES).expect("there are some");
+                Scope::Queue((*queue).to_owned())
+            }
+        }
+    }
+
+    fn new_run(&mut self) -> NewRun {
+        self.ids += 1;
+        let id = RunId::from_u128(self.ids.into());
+        let Simulation { world, profile, .. } = self;
+        let (chance, now) = (&mut world.chance, world.now);
+        let before = match world.again.is_empty() {
+            true => None,
+            false => Some(world.again.remove(0)),
+        };
+        // Whoever got no answer tries again with the same key, as another run.
+        let new = match before {
+            Some(before) => NewRun { id, ..before },
+            None => {
+                let key = chance.one_in(3).then(|| format!("k{}", chance.below(4)));
+                let input = chance.below(3) as u8;
+                NewRun {
+                    id,
+                    plan: script::plan(chance),
+                    queue: Arc::from(*chance.pick(&QUEUES).expect("there are some")),
+                    priority: if chance.one_in(4) { chance.small(0, 60) as i32 - 30 } else { 0 },
+                    key,
+                    not_before: chance.one_in(5).then(|| now + chance.millis(0, 10_000)),
+                    input: (input > 0).then(|| Arc::from([input.min(1)])),
+                }
+            }
+        };
+        let tempers = (0..new.plan.task_count()).map(|_| script::temper(chance, profile.mood));
+        let tempers: Vec<_> = tempers.collect();
+        let drawn = Drawn {
+            entered: vec![0; tempers.len()],
+            tempers,
+            plan: new.plan.clone(),
+            not_before: new.not_before,
+            key: None,
+            acknowledged: false,
+            refused: false,
+            cancelled: false,
+        };
+        world.ledger.runs.insert(id, drawn);
+        world.ledger.open.insert(id);
+        new
+    }
+}

@@ -1,0 +1,415 @@
+//! The world: a store, its worker processes, and everything that can happen to them.
+
+use super::chance::Chance;
+use super::ledger::{Ledger, now_or_never};
+use super::process::{Name, Process, Stage, Stepped};
+use super::trace::Trace;
+use super::{Options, Summary};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use tidegate_core::dispatcher::{End, Input, Said, Ticket, Todo};
+use tidegate_core::lifecycle::{Fence, WorkerId};
+use tidegate_core::memory::MemoryStore;
+use tidegate_core::store::{
+    Applied, Claimed, Ended, NewRun, Request, Store, StoreError, Turn, TurnId, Turned,
+};
+use tidegate_core::{RunId, Timestamp};
+
+/// What holds, or what does not, in words.
+pub(super) type Checked = Result<(), String>;
+
+/// A store, processes, and what is known of them.
+pub(super) struct World {
+    pub(super) chance: Chance,
+    pub(super) now: Timestamp,
+    pub(super) store: MemoryStore,
+    pub(super) processes: Vec<Process>,
+    pub(super) ledger: Ledger,
+    /// What was asked and not answered, by whom.
+    pub(super) asked: BTreeMap<u64, (WorkerId, Asked)>,
+    /// Submits with a key, which whoever got no answer tries again.
+    pub(super) again: Vec<NewRun>,
+    pub(super) trace: Trace,
+    pub(super) summary: Summary,
+    pub(super) tickets: u64,
+}
+
+/// What somebody waits for the answer to.
+#[derive(Debug, Clone)]
+pub(super) enum Asked {
+    Submit(NewRun),
+    /// And whether the run it is about was acknowledged by then.
+    Request(Request, bool),
+}
+
+/// What goes wrong with a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    Fails,
+    LosesAnswer,
+    LosesQuestion,
+}
+
+#[derive(Debug)]
+struct AsDrawn;
+
+impl fmt::Display for AsDrawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("chance wants it so")
+    }
+}
+
+impl std::error::Error for AsDrawn {}
+
+impl World {
+    pub(super) fn new(seed: u64, options: Options) -> Self {
+        World {
+            chance: Chance::new(seed),
+            now: Timestamp::from_micros(1_800_000_000_000_000),
+            store: MemoryStore::new(),
+            processes: Vec::new(),
+            ledger: Ledger::default(),
+            asked: BTreeMap::new(),
+            again: Vec::new(),
+            trace: Trace::new(options.keeps_trace),
+            summary: Summary::default(),
+            tickets: 0,
+        }
+    }
+
+    pub(super) fn turn_id(&mut self) -> TurnId {
+        TurnId(self.chance.number() >> 1 | 1)
+    }
+
+    /// The store takes a turn, and everything is looked at.
+    pub(super) fn take(&mut self, turn: Arc<Turn>) -> Result<Turned, String> {
+        self.summary.turns += 1;
+        self.summary.repeated_turns += u64::from(turn.again);
+        let turned = now_or_never(self.store.turn(turn.clone()))?;
+        self.ledger.look(&self.store, &turn, &turned)?;
+        Ok(turned)
+    }
+
+    // ------------------------------------------------------------------------------ the loop --
+
+    /// The loop of a process takes in what bodies have said.
+    pub(super) fn deliver(&mut self, at: usize) -> Checked {
+        let process = &mut self.processes[at];
+        let count = self.chance.between(1, process.inbox.len() as u64);
+        for (task, fence, said) in process.inbox.drain(..count as usize) {
+            let words = match &said {
+                Said::Begins => "begins",
+                Said::Defers { .. } => "defers",
+                Said::Resumes => "resumes",
+                Said::Ends(End::Succeeded { .. }) => "succeeds",
+                Said::Ends(End::Failed { .. }) => "fails",
+                Said::Ends(End::Snoozed(_)) => "snoozes",
+                Said::Ends(End::Dropped { .. }) => "was dropped",
+            };
+            let worker = process.id.0;
+            self.trace.add(format_args!("w{worker} hears: {}#{} {words}", task.0, fence.0));
+            process.dispatcher.handle(Input::Said { task, fence, said });
+        }
+        self.stir(at)
+    }
+
+    /// After everything that happens to a process: what is to be done is done.
+    pub(super) fn stir(&mut self, at: usize) -> Checked {
+        self.processes[at].stirred = true;
+        loop {
+            let todos: Vec<Todo> = self.processes[at].dispatcher.todos().collect();
+            if todos.is_empty() {
+                break;
+            }
+            todos.into_iter().try_for_each(|todo| self.perform(at, todo))?;
+        }
+        self.processes[at].free_reserve();
+        // The real loop hands in at once; that a while passes before must not matter.
+        if self.processes[at].turn.is_none() && !self.chance.one_in(4) {
+            self.hand_in(at);
+        }
+        Ok(())
+    }
+
+    pub(super) fn hand_in(&mut self, at: usize) {
+        let (id, now) = (self.turn_id(), self.now);
+        let process = &mut self.processes[at];
+        let Some(turn) = process.hand_in(id, now) else { return };
+        self.trace.add(format_args!(
+            "w{} hands in{}: {} changes, {} submits, {} requests, recover {:?}, roll call {}, \
+             claim {}+{}",
+            process.id.0,
+            if turn.again { " again" } else { "" },
+            turn.changes.len(),
+            turn.submits.len(),
+            turn.requests.len(),
+            turn.recover.map(|worker| worker.0),
+            turn.roll_call,
+            turn.claim.units,
+            turn.claim.ahead,
+        ));
+    }
+
+    /// The turn of a process reaches the store.
+    pub(super) fn reach(&mut self, at: usize, fault: Fault) -> Checked {
+        let (id, handed) = (self.processes[at].id.0, self.processes[at].turn.as_ref());
+        let turn = handed.expect("a turn was handed in").turn.clone();
+        let answer = match fault {
+            Fault::None | Fault::LosesAnswer => {
+                let turned = self.take(turn.clone())?;
+                let owed = turned.ended.iter().filter(|ended| self.is_by(&turn, ended));
+                let owed: Vec<RunId> = owed.map(|ended| ended.id).collect();
+                self.processes[at].owed.extend(owed);
+                let claimed = turned.claimed.iter().map(|task| (task.key.0, task.life.fence.0));
+                self.trace.add(format_args!(
+                    "w{id} is at the store: {} yes of {}, claimed {:?}, told {:?}, ended {}, more {}",
+                    turned.changes.iter().filter(|change| **change == Applied::Yes).count(),
+                    turned.changes.len(),
+                    claimed.collect::<Vec<_>>(),
+                    turned.told.iter().map(|told| (told.task.0, told.kind)).collect::<Vec<_>>(),
+                    turned.ended.len(),
+                    turned.more,
+                ));
+                Ok(turned)
+            }
+            Fault::Fails => Err(StoreError::Failed(Arc::new(AsDrawn))),
+            Fault::LosesQuestion => Err(StoreError::Unknown(Arc::new(AsDrawn))),
+        };
+        let answer = match fault {
+            Fault::LosesAnswer => Err(StoreError::Unknown(Arc::new(AsDrawn))),
+            _ => answer,
+        };
+        if fault != Fault::None {
+            self.trace.add(format_args!("w{id} is at the store: {fault:?}"));
+        }
+        match fault {
+            Fault::None => {}
+            Fault::Fails => self.summary.failed_turns += 1,
+            Fault::LosesAnswer => self.summary.lost_answers += 1,
+            Fault::LosesQuestion => self.summary.lost_questions += 1,
+        }
+        let handed = self.processes[at].turn.as_mut();
+        handed.expect("it was there before").answer = Some(answer);
+        Ok(())
+    }
+
+    /// Whether a run has ended by what this turn said or asked, not by the clock or a death.
+    fn is_by(&self, turn: &Turn, ended: &Ended) -> bool {
+        let count = self.ledger.runs[&ended.id].plan.task_count() as i64;
+        let tasks = ended.key.0..ended.key.0 + count;
+        let spoke = turn.changes.iter().any(|change| tasks.contains(&change.task.0));
+        spoke || turn.requests.contains(&Request::Cancel(ended.id))
+    }
+
+    /// A process gets the answer to its turn.
+    pub(super) fn answer(&mut self, at: usize) -> Checked {
+        let process = &mut self.processes[at];
+        let handed = process.turn.take().expect("a turn was handed in");
+        let answer = handed.answer.expect("it has reached the store");
+        let is_done = answer.is_ok();
+        self.trace.add(format_args!("w{} is answered: {}", process.id.0, is_done));
+        process.dispatcher.handle(Input::Answered(answer));
+        let id = process.id;
+        self.stir(at)?;
+        let process = self.processes.get(at).filter(|process| process.id == id);
+        match process.and_then(|process| process.owed.first()).filter(|_| is_done) {
+            Some(run) => Err(format!("w{} has ended run {run} and was never told", id.0)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn ring(&mut self, at: usize) -> Checked {
+        let process = &mut self.processes[at];
+        let looks = process.ring(self.now, &mut self.chance);
+        self.trace.add(format_args!("w{} looks at its timers", process.id.0));
+        if looks {
+            self.look_for_dead(at)?;
+        }
+        self.stir(at)
+    }
+
+    pub(super) fn look_for_dead(&mut self, at: usize) -> Checked {
+        let dead = now_or_never(self.store.dead())?;
+        self.processes[at].dispatcher.handle(Input::Dead(dead));
+        Ok(())
+    }
+
+    fn perform(&mut self, at: usize, todo: Todo) -> Checked {
+        let now = self.now;
+        let process = &mut self.processes[at];
+        match todo {
+            Todo::Start { claimed, asks } => {
+                let name = (claimed.key.0, claimed.life.fence.0);
+                let kind = claimed.life.state.kind();
+                self.trace.add(format_args!("w{} starts {name:?} {kind}", process.id.0));
+                if process.closing.as_ref().is_some_and(|closing| closing.has_dropped) {
+                    return Err(format!("w{} drops everything and starts {name:?}", process.id.0));
+                }
+                process.start(claimed, asks)?;
+            }
+            Todo::Enter(task) => {
+                if let Some(entry) = process.entry(task)
+                    && entry.stage == Stage::Asks(false)
+                {
+                    entry.stage = Stage::Asks(true);
+                }
+            }
+            Todo::Resume(task) => {
+                if let Some(entry) = process.entry(task)
+                    && entry.stage == Stage::WantsOn(false)
+                {
+                    entry.stage = Stage::WantsOn(true);
+                }
+            }
+            Todo::Drop(task) => {
+                if let Some(entry) = process.entry(task) {
+                    entry.dropping = true;
+                    self.summary.drops += 1;
+                    self.trace.add(format_args!("w{} drops {}", process.id.0, task.0));
+                }
+            }
+            Todo::Submitted(Ticket(ticket), submitted) => self.submitted(ticket, submitted)?,
+            Todo::Granted(Ticket(ticket), granted) => self.granted(ticket, granted)?,
+            Todo::RunEnded(ended) => drop(process.owed.remove(&ended.id)),
+            Todo::Recorded(..) | Todo::NotStarted(_) => {}
+            Todo::RetryAfter(pause, _) => process.retry_after(pause, now),
+        }
+        Ok(())
+    }
+
+    // -------------------------------------------------------------------------------- bodies --
+
+    pub(super) fn body(&mut self, at: usize, name: Name) -> Checked {
+        let process = &mut self.processes[at];
+        let entry = &process.entries[&name];
+        let (worker, was) = (process.id.0, entry.stage);
+        self.summary.lingering += u64::from(entry.dropping);
+        let mut stepped = process.step(name, self.now, &mut self.chance);
+        if stepped == Stepped::Enters {
+            self.enter(at, name)?;
+            stepped = self.processes[at].act(name, self.now, &mut self.chance);
+        }
+        let stage = self.processes[at].entries.get(&name).map(|entry| entry.stage);
+        let task = (name.0.0, name.1.0);
+        self.trace.add(format_args!("w{worker} body {task:?}: {was:?} -> {stage:?}, {stepped:?}"));
+        match stepped {
+            Stepped::Kills => {
+                self.summary.poisoned += 1;
+                self.kill(at, Some(name))
+            }
+            _ => self.check_suspects(at),
+        }
+    }
+
+    /// A body is entered: by the claim that holds, and nowhere else.
+    fn enter(&mut self, at: usize, name: Name) -> Checked {
+        self.summary.entries += 1;
+        let (task, fence) = name;
+        let life = self.ledger.life(task).ok_or("a task is entered that does not exist")?;
+        if life.fence != fence {
+            let (own, held) = (fence.0, life.fence.0);
+            return Err(format!("task {} is entered by claim {own} and is at {held}", task.0));
+        }
+        for (other, process) in self.processes.iter().enumerate() {
+            let all = (task, Fence(0))..=(task, Fence(u64::MAX));
+            let mut twins = process.entries.range(all).filter(|(_, entry)| entry.computes());
+            if twins.any(|(twin, _)| (other, *twin) != (at, name)) {
+                return Err(format!("task {} is entered while it computes elsewhere", task.0));
+            }
+        }
+        let entry = self.processes[at].entries.get_mut(&name).expect("who enters is there");
+        let Claimed { run, index, life, .. } = &*entry.claimed;
+        let (index, attempt) = (index.as_usize(), life.attempt);
+        let drawn = self.ledger.runs.get_mut(run).ok_or("a task of no run is entered")?;
+        entry.acts = drawn.tempers[index].acts(attempt, drawn.entered[index]);
+        drawn.entered[index] += 1;
+        Ok(())
+    }
+
+    pub(super) fn vanish(&mut self, at: usize, name: Name) {
+        let worker = self.processes[at].id.0;
+        self.trace.add(format_args!("w{worker} body {:?} is gone", (name.0.0, name.1.0)));
+        self.processes[at].vanish(name);
+    }
+
+    fn check_suspects(&self, at: usize) -> Checked {
+        let process = &self.processes[at];
+        let computing = process.entries.iter().filter(|(_, entry)| entry.computes());
+        let suspects = computing.filter(|((task, _), _)| self.ledger.is_suspect(*task));
+        match suspects.count() {
+            0 | 1 => Ok(()),
+            count => Err(format!("{count} suspects compute at once in w{}", process.id.0)),
+        }
+    }
+
+    /// What must hold of a process after every step.
+    pub(super) fn check_process(&self, at: usize) -> Checked {
+        let process = &self.processes[at];
+        let complain = |what: String| Err(format!("w{}: {what}", process.id.0));
+        let entries = || process.entries.values();
+        let held: u32 = entries().map(|entry| entry.holds).sum();
+        let (in_use, capacity) = (process.book.in_use(), process.book.capacity());
+        if held + process.reserved != in_use || in_use > capacity {
+            let reserved = process.reserved;
+            return complain(format!("{held} + {reserved} slots of {in_use} of {capacity}"));
+        }
+        let readings = process.dispatcher.readings();
+        let parts = readings.ahead.saturating_add(readings.deferred);
+        if parts.saturating_add(readings.suspects) > readings.owned {
+            return complain(format!("its readings do not add up: {readings:?}"));
+        }
+        if !process.inbox.is_empty() || entries().any(|entry| entry.dropping) {
+            return Ok(());
+        }
+        let is_suspect = |claimed: &Claimed| claimed.life.is_suspect();
+        let ahead = entries().filter(|entry| entry.is_unbegun() && !is_suspect(&entry.claimed));
+        let deferred = entries().filter(|entry| matches!(entry.stage, Stage::Waits(_)));
+        let (ahead, deferred) = (ahead.count() as u64, deferred.count() as u64);
+        let known = process.entries.len() as u64 + readings.suspects;
+        if (readings.ahead, readings.deferred) != (ahead, deferred) || readings.owned < known {
+            let entries = process.entries.len();
+            return complain(format!("{readings:?}, and {ahead}, {deferred} of {entries}"));
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------- the life of processes --
+
+    /// A process dies, from outside or by one of its bodies.
+    pub(super) fn kill(&mut self, at: usize, killer: Option<Name>) -> Checked {
+        let process = &self.processes[at];
+        let (id, is_underway) =
+            (process.id, process.turn.as_ref().is_some_and(|handed| handed.answer.is_none()));
+        // Its last turn has happened before it died, or never does.
+        if is_underway && self.chance.one_in(2) {
+            self.reach(at, Fault::None)?;
+        }
+        if killer.is_none() {
+            self.summary.kills += 1;
+            self.summary.kills_in_turn += u64::from(self.processes[at].turn.is_some());
+        }
+        self.trace.add(format_args!("w{} dies, killed by {killer:?}", id.0));
+        self.ledger.death(id, killer.map(|(task, _)| task));
+        self.store.kill(id);
+        self.bury(at);
+        Ok(())
+    }
+
+    /// A process is gone, with all it had in memory.
+    pub(super) fn bury(&mut self, at: usize) {
+        let process = self.processes.remove(at);
+        let readings = process.dispatcher.readings();
+        self.summary.recoveries += readings.recoveries;
+        self.summary.strays += readings.strays;
+        self.summary.lost_races += readings.lost_races;
+        let gone = self.asked.extract_if(.., |_, (worker, _)| *worker == process.id);
+        for (_, (_, asked)) in gone {
+            if let Asked::Submit(run) = asked {
+                self.summary.unanswered += 1;
+                self.again.extend(run.key.is_some().then_some(run));
+            }
+        }
+    }
+}

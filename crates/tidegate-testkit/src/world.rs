@@ -1,0 +1,457 @@
+//! A store, a clock and everybody who uses them, in one hand.
+
+use crate::replay::{self, Subject};
+use crate::{FakeClock, Harness};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::graph::TaskIndex;
+use tidegate_core::lifecycle::{Event, Failure, Kind, Life, WorkerId};
+use tidegate_core::plan::Plan;
+use tidegate_core::store::{
+    Applied, Bytes, Change, Claim, Claimed, Granted, NewRun, NewWorker, Record, Request, RunView,
+    Store, Submitted, TaskKey, Turn, TurnId, Turned,
+};
+use tidegate_core::{RunId, Timestamp};
+
+/// The queue that everything is in unless it is told otherwise.
+pub const QUEUE: &str = "main";
+
+/// Runs that are looked at after every turn; of more, those submitted first.
+const WATCHED_MAX: usize = 40;
+
+/// Tasks of a run up to which it is looked at after every turn, so that large ones stay cheap.
+const WATCHED_TASKS_MAX: usize = 40;
+
+/// A store in use.
+///
+/// After every turn it checks what holds for all of them: that the lifecycle allows what became of
+/// each task, that the answer tells what is stored, and that the store does not contradict itself.
+pub struct World {
+    harness: Box<dyn Harness>,
+    store: Arc<dyn Store>,
+    clock: FakeClock,
+    turns: u64,
+    ids: u128,
+    watched: BTreeMap<RunId, Watched>,
+    /// Up to which number the records were read.
+    recorded: u64,
+    /// The latest time that a turn was told.
+    latest: Timestamp,
+    /// Whether so much was submitted that looking at all of it after every turn takes too long.
+    crowded: bool,
+}
+
+struct Watched {
+    not_before: Option<Timestamp>,
+    /// How it was last seen.
+    view: Option<RunView>,
+}
+
+impl World {
+    pub(crate) fn new(harness: Box<dyn Harness>) -> Self {
+        World {
+            store: harness.store(),
+            harness,
+            clock: FakeClock::default(),
+            turns: 0,
+            ids: 0,
+            watched: BTreeMap::new(),
+            recorded: 0,
+            latest: Timestamp::from_micros(i64::MIN),
+            crowded: false,
+        }
+    }
+
+    /// The store, for what is not said here.
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// The time it is.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Time goes on by this much.
+    pub fn advance(&mut self, by: Duration) -> Timestamp {
+        self.clock.advance(by)
+    }
+
+    // ------------------------------------------------------------------------------- workers --
+
+    /// A new worker that serves [`QUEUE`] and knows all tasks of these plans.
+    pub async fn worker(&mut self, plans: &[&Arc<Plan>]) -> WorkerId {
+        self.worker_of(&[QUEUE], plans).await
+    }
+
+    /// A new worker that serves these queues and knows all tasks of these plans.
+    pub async fn worker_of(&mut self, queues: &[&str], plans: &[&Arc<Plan>]) -> WorkerId {
+        let tasks = |plan: &&Arc<Plan>| {
+            let names = plan.graph().tasks().map(|task| plan.graph().name(task).to_owned());
+            names.map(|name| (plan.workflow().to_owned(), name)).collect::<Vec<_>>()
+        };
+        let knows = plans.iter().flat_map(tasks).collect();
+        self.worker_that_knows(queues, knows).await
+    }
+
+    /// A new worker that serves these queues and knows these tasks, by workflow and name.
+    pub async fn worker_that_knows(
+        &mut self,
+        queues: &[&str],
+        knows: Vec<(String, String)>,
+    ) -> WorkerId {
+        let queues = queues.iter().map(|&queue| queue.to_owned()).collect();
+        let new = NewWorker { now: self.now(), name: "here".to_owned(), queues, knows };
+        self.store.enlist(new).await.expect("a worker can be enlisted")
+    }
+
+    /// The process of this worker is gone.
+    pub async fn kill(&mut self, worker: WorkerId) {
+        self.harness.kill(worker);
+        let dead = self.store.dead().await.expect("the dead can be listed");
+        assert!(dead.contains(&worker), "a worker whose process is gone is dead");
+    }
+
+    // --------------------------------------------------------------------------------- turns --
+
+    /// A turn that does nothing but look at the clock.
+    pub fn turn(&mut self) -> Turn {
+        self.turns += 1;
+        Turn::new(TurnId(self.turns), self.now())
+    }
+
+    /// A turn of this worker.
+    pub fn turn_of(&mut self, worker: WorkerId) -> Turn {
+        Turn { worker: Some(worker), ..self.turn() }
+    }
+
+    /// Hands a turn in, and checks what must hold after every turn.
+    pub async fn take(&mut self, turn: Turn) -> Turned {
+        for new in &turn.submits {
+            self.watch(new);
+        }
+        self.latest = self.latest.max(turn.now);
+        let asked = (turn.changes.len(), turn.submits.len(), turn.requests.len());
+        let turned = self.store.turn(Arc::new(turn.clone())).await.expect("a turn can be taken");
+        let answered = (turned.changes.len(), turned.submits.len(), turned.requests.len());
+        assert_eq!(asked, answered, "everything that is asked is answered");
+        self.check_records(&turned).await;
+        if !self.crowded {
+            self.check_runs(&turn, &turned).await;
+            self.check_audit().await;
+        }
+        turned
+    }
+
+    /// Hands a turn in, loses its answer, and hands it in again: what it answered then, and what
+    /// now.
+    pub async fn take_twice(&mut self, mut turn: Turn) -> [Turned; 2] {
+        let first = self.take(turn.clone()).await;
+        turn.again = true;
+        let second = self.take(turn).await;
+        [first, second]
+    }
+
+    /// Looks at the clock.
+    pub async fn look(&mut self) -> Turned {
+        let turn = self.turn();
+        self.take(turn).await
+    }
+
+    /// A run of this plan, to be submitted.
+    pub fn new_run(&mut self, plan: &Arc<Plan>) -> NewRun {
+        self.ids += 1;
+        NewRun {
+            id: RunId::new(self.now(), self.ids),
+            plan: plan.clone(),
+            queue: QUEUE.into(),
+            priority: 0,
+            key: None,
+            not_before: None,
+            input: None,
+        }
+    }
+
+    /// Submits a run of this plan, with nobody there to take it.
+    pub async fn submit(&mut self, plan: &Arc<Plan>) -> Submitted {
+        let new = self.new_run(plan);
+        self.submit_run(new).await
+    }
+
+    /// Submits this run, with nobody there to take it.
+    pub async fn submit_run(&mut self, new: NewRun) -> Submitted {
+        let mut turn = self.turn();
+        turn.submits.push(new);
+        let submitted = self.take(turn).await.submits.remove(0);
+        submitted.expect("the run is accepted")
+    }
+
+    /// Takes what fits into so many units, and begins it.
+    pub async fn claim(&mut self, worker: WorkerId, units: u32) -> Vec<Claimed> {
+        self.claim_with(worker, claim(units, 0)).await.claimed
+    }
+
+    /// Takes what is there.
+    pub async fn claim_with(&mut self, worker: WorkerId, claim: Claim) -> Turned {
+        let mut turn = self.turn_of(worker);
+        turn.claim = claim;
+        self.take(turn).await
+    }
+
+    /// Takes the one task there is, and begins it.
+    pub async fn claim_one(&mut self, worker: WorkerId) -> Claimed {
+        let mut claimed = self.claim(worker, 1).await;
+        assert_eq!(claimed.len(), 1, "there is a task to be taken");
+        claimed.remove(0)
+    }
+
+    /// Takes the one task there is, without beginning it.
+    pub async fn claim_ahead(&mut self, worker: WorkerId) -> Claimed {
+        let mut claimed = self.claim_with(worker, claim(0, 1)).await.claimed;
+        assert_eq!(claimed.len(), 1, "there is a task to be taken");
+        claimed.remove(0)
+    }
+
+    /// The worker says this of one of its tasks, and nothing else.
+    pub async fn say(&mut self, worker: WorkerId, change: Change) -> Turned {
+        let mut turn = self.turn_of(worker);
+        turn.changes.push(change);
+        self.take(turn).await
+    }
+
+    /// The worker says this of one of its tasks, and it is so.
+    pub async fn tell(&mut self, worker: WorkerId, change: Change) -> Turned {
+        let turned = self.say(worker, change).await;
+        assert_eq!(turned.changes, [Applied::Yes]);
+        turned
+    }
+
+    /// Asks for this, and it is so.
+    pub async fn request(&mut self, request: Request) -> Turned {
+        let turned = self.ask(request).await;
+        assert_eq!(turned.requests, [Granted::Yes]);
+        turned
+    }
+
+    /// Asks for this.
+    pub async fn ask(&mut self, request: Request) -> Turned {
+        let mut turn = self.turn();
+        turn.requests.push(request);
+        self.take(turn).await
+    }
+
+    /// Takes over what a dead worker leaves.
+    pub async fn recover(&mut self, dead: WorkerId) -> Turned {
+        let mut turn = self.turn();
+        turn.recover = Some(dead);
+        self.take(turn).await
+    }
+
+    // --------------------------------------------------------------------------------- views --
+
+    /// The run as it is.
+    pub async fn view(&self, run: RunId) -> RunView {
+        let view = self.store.run(run).await.expect("a run can be looked at");
+        view.expect("the run is there")
+    }
+
+    /// How the tasks of a run stand.
+    pub async fn kinds(&self, run: RunId) -> Vec<Kind> {
+        self.view(run).await.tasks.iter().map(|task| task.life.state.kind()).collect()
+    }
+
+    /// The life of the task of this place.
+    pub async fn life(&self, run: RunId, task: u32) -> Life {
+        self.view(run).await.tasks[task as usize].life.clone()
+    }
+
+    /// All that was recorded of all runs.
+    pub async fn records(&self) -> Vec<Record> {
+        self.store.records(None, 0, u32::MAX).await.expect("records can be read")
+    }
+
+    // -------------------------------------------------------------------------------- checks --
+
+    fn watch(&mut self, new: &NewRun) {
+        if new.plan.task_count() > WATCHED_TASKS_MAX || self.watched.len() >= WATCHED_MAX {
+            self.crowded = true;
+        } else {
+            let watched = Watched { not_before: new.not_before, view: None };
+            self.watched.entry(new.id).or_insert(watched);
+        }
+    }
+
+    async fn check_records(&mut self, turned: &Turned) {
+        let new = self.store.records(None, self.recorded, u32::MAX).await;
+        let new = new.expect("records can be read");
+        assert_eq!(new, turned.records, "a turn tells what it has recorded, and nothing else");
+        assert!(new.is_sorted_by_key(|record| record.seq));
+        assert_eq!(turned.plans.len(), new.len(), "each record comes with its plan");
+        self.recorded = new.last().map_or(self.recorded, |record| record.seq);
+    }
+
+    async fn check_runs(&mut self, turn: &Turn, turned: &Turned) {
+        for (&id, watched) in &mut self.watched {
+            let view = self.store.run(id).await.expect("a run can be looked at");
+            let Some(view) = view else {
+                assert!(watched.view.is_none(), "a run does not go away");
+                continue;
+            };
+            check_run(turn, turned, watched, &view, self.latest);
+            watched.view = Some(view);
+        }
+    }
+
+    async fn check_audit(&self) {
+        let findings = self.store.audit().await.expect("a store can be audited");
+        assert!(findings.is_empty(), "the store contradicts itself: {findings:#?}");
+    }
+
+    /// What must hold at the end of every case: the store is sound, and a store that is closed and
+    /// opened again is what it was.
+    pub(crate) async fn finish(&mut self) {
+        self.check_audit().await;
+        let counts = self.store.counts().await.expect("tasks can be counted");
+        let mut views = Vec::new();
+        for &id in self.watched.keys() {
+            views.push((id, self.store.run(id).await.expect("a run can be looked at")));
+        }
+        let records = self.records().await;
+        self.harness.reopen().await;
+        self.store = self.harness.store();
+        for (id, view) in views {
+            let after = self.store.run(id).await.expect("a run can be looked at");
+            assert_eq!(after, view, "a run is the same after the store was opened again");
+        }
+        assert_eq!(self.records().await, records, "nothing recorded is lost");
+        let after = self.store.counts().await.expect("tasks can be counted");
+        assert_eq!(after, counts, "the counts are the same after the store was opened again");
+        self.check_audit().await;
+    }
+}
+
+fn check_run(turn: &Turn, turned: &Turned, watched: &Watched, view: &RunView, latest: Timestamp) {
+    let before = watched.view.as_ref();
+    for (at, task) in (0..).zip(&view.tasks) {
+        let index = TaskIndex::from_u32(at);
+        let new = Life::blocked();
+        let from = before.map_or(&new, |before| &before.tasks[at as usize].life);
+        let rules = &view.run.plan.task(index).rules;
+        let not_before = watched.not_before;
+        let subject = Subject { key: task.key, run: view.run.id, rules, not_before, latest };
+        assert!(
+            replay::allows(&subject, turn, from, &task.life),
+            "the lifecycle does not allow what a turn has made of a task\n\
+             turn: {turn:#?}\nfrom: {from:#?}\nto: {:#?}",
+            task.life
+        );
+        let times_claimed = turned.claimed.iter().filter(|claimed| claimed.key == task.key).count();
+        assert!(times_claimed <= 1, "a task is taken once");
+        for claimed in turned.claimed.iter().filter(|claimed| claimed.key == task.key) {
+            assert_eq!(claimed.life, task.life, "what is taken is told as it is stored");
+            assert_eq!((claimed.index, claimed.run), (index, view.run.id));
+            assert_eq!(claimed.plan, view.run.plan);
+        }
+    }
+    let ended_before = before.and_then(|before| before.run.ended);
+    let told = turned.ended.iter().filter(|ended| ended.id == view.run.id).collect::<Vec<_>>();
+    match (ended_before, view.run.ended) {
+        (None, Some((outcome, at))) => {
+            assert_eq!((told.len(), told[0].outcome, at), (1, outcome, turn.now));
+            assert_eq!(told[0].key, view.run.key);
+        }
+        (before, after) => {
+            assert_eq!(before, after, "what has ended stays so");
+            // A turn that is handed in again may tell again what it told.
+            assert!(told.len() <= usize::from(turn.again), "a run ends once");
+            let outcomes = told.iter().map(|ended| Some(ended.outcome));
+            assert!(outcomes.eq(told.iter().map(|_| after.map(|(outcome, _)| outcome))));
+        }
+    }
+}
+
+/// A claim of what fits into so many units, and of so many tasks besides, of any weight.
+pub fn claim(units: u32, ahead: u32) -> Claim {
+    Claim { units, ahead, heaviest: u32::MAX }
+}
+
+/// What a worker says of a task that it has claimed.
+pub mod change {
+    use super::*;
+
+    /// The body is entered.
+    pub fn begin(task: &Claimed) -> Change {
+        Change::new(task.key, Event::Begin { fence: task.life.fence })
+    }
+
+    /// The body returned.
+    pub fn succeed(task: &Claimed) -> Change {
+        Change::new(task.key, Event::Succeed { fence: task.life.fence })
+    }
+
+    /// The body returned this, and has put that into the context.
+    pub fn succeed_with(task: &Claimed, output: &str, inserts: &str) -> Change {
+        let bytes = |text: &str| Some(Bytes::from(text.as_bytes()));
+        Change { output: bytes(output), inserts: bytes(inserts), ..succeed(task) }
+    }
+
+    /// The body failed in this way; no chance in its back-off.
+    pub fn fail_by(task: &Claimed, failure: Failure, permanent: bool) -> Change {
+        let fence = task.life.fence;
+        Change::new(task.key, Event::Fail { fence, failure, permanent, chance: 0.5 })
+    }
+
+    /// The body returned an error.
+    pub fn fail(task: &Claimed) -> Change {
+        fail_by(task, Failure::Error, false)
+    }
+
+    /// The body wants to be run again later.
+    pub fn snooze(task: &Claimed, delay: Duration) -> Change {
+        Change::new(task.key, Event::Snooze { fence: task.life.fence, delay })
+    }
+
+    /// The body waits in memory, after having computed for so long.
+    pub fn defer(task: &Claimed, active: Duration, wait: &str) -> Change {
+        let (fence, wait) = (task.life.fence, wait.to_owned());
+        Change::new(task.key, Event::Defer { fence, active, wait })
+    }
+
+    /// The body goes on.
+    pub fn resume(task: &Claimed) -> Change {
+        Change::new(task.key, Event::Resume { fence: task.life.fence })
+    }
+
+    /// The body has stored a step.
+    pub fn step(task: &Claimed) -> Change {
+        Change::new(task.key, Event::Step { fence: task.life.fence })
+    }
+
+    /// The body waits as a row.
+    pub fn park(task: &Claimed, wake: Option<Timestamp>) -> Change {
+        let (fence, active) = (task.life.fence, Duration::from_secs(2));
+        Change::new(task.key, Event::Park { fence, active, wake })
+    }
+
+    /// The worker gives it back.
+    pub fn hand_back(task: &Claimed) -> Change {
+        let (fence, active) = (task.life.fence, Duration::from_secs(3));
+        Change::new(task.key, Event::HandBack { fence, active })
+    }
+
+    /// The body is gone because it was told to stop.
+    pub fn stopped(task: &Claimed) -> Change {
+        Change::new(task.key, Event::Stopped { fence: task.life.fence })
+    }
+
+    /// The same, with what went wrong in words.
+    pub fn with_error(change: Change, error: &str) -> Change {
+        Change { error: Some(error.to_owned()), ..change }
+    }
+}
+
+/// The numbers of what was taken, in order.
+pub(crate) fn keys(claimed: &[Claimed]) -> Vec<TaskKey> {
+    claimed.iter().map(|task| task.key).collect()
+}
