@@ -62,7 +62,7 @@ async fn submit(
         knows: vec![("lives".to_owned(), "only".to_owned())],
     };
     let worker = store.enlist(worker).await?;
-    let mut ids = process << 40 | (submitter as u64) << 32;
+    let mut ids = process << 42 | (submitter as u64) << 32;
     let (mut lives, mut active): (usize, Vec<Claimed>) = (0, Vec::new());
     while lives < runs {
         let now = now();

@@ -248,12 +248,7 @@ pub(crate) fn bind_record(
     bind.maybe(12, record.error.as_deref())
 }
 
-/// The columns of a record, with the id of its run; for [`read_record`].
-pub(crate) const RECORD_COLUMNS: &str = "record.seq, record.at, record.run, task.run_id, \
-    record.idx, record.what, record.reason, record.attempt, record.entry, record.worker, \
-    record.begun_at, record.active, record.error";
-
-/// Reads [`RECORD_COLUMNS`].
+/// Reads the columns of [`RECORDS`](crate::sql::RECORDS).
 pub(crate) fn read_record(row: &Columned<'_>) -> Result<Record, Error> {
     let run = row.get(2)?;
     let corrupt = || Error::Task { key: run, source: Corrupt };

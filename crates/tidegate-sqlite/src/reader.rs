@@ -3,11 +3,11 @@
 //! Each read is one transaction, or several where it is long, so that none holds a snapshot for more
 //! than a moment: while one is held, the log cannot begin anew.
 
-use crate::columns::{self, RECORD_COLUMNS, read_record, worker_id};
+use crate::columns::{self, read_record, worker_id};
 use crate::error::Error;
 use crate::open::Place;
 use crate::plans::Catalog;
-use crate::sql::SELECT_TASK;
+use crate::sql::{self, SELECT_TASK};
 use crate::writer::message;
 use rusqlite::{Connection, OptionalExtension, Statement};
 use std::collections::HashSet;
@@ -183,11 +183,7 @@ impl Reading {
     }
 
     pub(crate) fn counts(&mut self) -> Result<Counts, Error> {
-        let count = "SELECT (SELECT count(*) FROM task WHERE gate = 0), \
-                     (SELECT count(*) FROM task WHERE gate = 1 AND gate > 0), \
-                     (SELECT count(*) FROM task WHERE gate = 2 AND gate > 0), \
-                     (SELECT count(*) FROM task WHERE worker IS NOT NULL)";
-        Ok(self.connection.query_row(count, [], |row| {
+        Ok(self.connection.query_row(sql::COUNTS, [], |row| {
             let number = |at| row.get::<_, i64>(at).map(|number| number as u64);
             Ok(Counts {
                 ready: number(0)?,
@@ -200,19 +196,13 @@ impl Reading {
 
     /// The workers that are known, and those that own something without being known.
     pub(crate) fn workers(&mut self) -> Result<(HashSet<WorkerId>, HashSet<WorkerId>), Error> {
-        // From one worker to the next through the index, not through all that they own.
-        let owners = "WITH RECURSIVE owner (id) AS (\
-                      SELECT (SELECT min(worker) FROM task WHERE worker IS NOT NULL) UNION ALL \
-                      SELECT (SELECT min(worker) FROM task WHERE worker > owner.id) \
-                      FROM owner WHERE owner.id IS NOT NULL) \
-                      SELECT id FROM owner WHERE id IS NOT NULL";
         let transaction = self.connection.unchecked_transaction()?;
         let ids = |sql| -> rusqlite::Result<HashSet<WorkerId>> {
             let mut select = transaction.prepare(sql)?;
             select.query_map([], |row| row.get(0).map(worker_id))?.collect()
         };
         let known = ids("SELECT id FROM worker")?;
-        let mut unknown = ids(owners)?;
+        let mut unknown = ids(sql::OWNERS)?;
         unknown.retain(|worker| !known.contains(worker));
         Ok((known, unknown))
     }
@@ -313,12 +303,11 @@ fn records(
     after: u64,
     limit: u32,
 ) -> Result<Vec<Record>, Error> {
-    let of_run = if run.is_some() { "record.run = ?3" } else { "?3 IS NULL" };
-    let select = format!(
-        "SELECT {RECORD_COLUMNS} FROM record CROSS JOIN task ON task.key = record.run \
-         WHERE {of_run} AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
-    );
-    let mut select = connection.prepare(&select)?;
+    let select = match run {
+        Some(_) => sql::RECORDS_OF_RUN,
+        None => sql::RECORDS,
+    };
+    let mut select = connection.prepare(select)?;
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let found = (after, limit, run.map(|run| run.0));
     select.query_and_then(found, read_record)?.collect()

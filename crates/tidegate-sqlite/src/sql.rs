@@ -32,6 +32,39 @@ pub(crate) const SELECT_TASK: &str = concat!("SELECT ", task_columns!(), " FROM 
 pub(crate) const SELECT_TASK_AND_PLACE: &str =
     concat!("SELECT ", task_columns!(), ", gate, claim_order, alarm FROM task");
 
+/// A record with the id of its run, to be followed by which ones.
+macro_rules! select_records {
+    () => {
+        "SELECT record.seq, record.at, record.run, task.run_id, record.idx, record.what, \
+         record.reason, record.attempt, record.entry, record.worker, record.begun_at, \
+         record.active, record.error FROM record CROSS JOIN task ON task.key = record.run"
+    };
+}
+
+/// What was recorded after ?1, at most ?2 rows; ?3 is nothing.
+pub(crate) const RECORDS: &str = concat!(
+    select_records!(),
+    " WHERE ?3 IS NULL AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
+);
+
+/// The same of run ?3.
+pub(crate) const RECORDS_OF_RUN: &str = concat!(
+    select_records!(),
+    " WHERE record.run = ?3 AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
+);
+
+/// How many tasks are ready, not due, paused, running.
+pub(crate) const COUNTS: &str = "SELECT (SELECT count(*) FROM task WHERE gate = 0), \
+     (SELECT count(*) FROM task WHERE gate = 1 AND gate > 0), \
+     (SELECT count(*) FROM task WHERE gate = 2 AND gate > 0), \
+     (SELECT count(*) FROM task WHERE worker IS NOT NULL)";
+
+/// Workers that own something: from one to the next, not through all that they own.
+pub(crate) const OWNERS: &str = "WITH RECURSIVE owner (id) AS (\
+     SELECT (SELECT min(worker) FROM task WHERE worker IS NOT NULL) UNION ALL \
+     SELECT (SELECT min(worker) FROM task WHERE worker > owner.id) \
+     FROM owner WHERE owner.id IS NOT NULL) SELECT id FROM owner WHERE id IS NOT NULL";
+
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $sql:expr;)+) => {
         /// The statements of the writer.
@@ -177,6 +210,23 @@ mod tests {
             let small = ["next_alarm", "last_task", "last_record", "last_lane", "workers"];
             let scans = plan.contains("SCAN task") || plan.contains("SCAN record");
             assert!(!scans || small.contains(name), "{name} scans: {plan}");
+        }
+    }
+
+    #[test]
+    fn what_is_only_read_is_found_by_an_index_too() {
+        let connection = Connection::open_in_memory().unwrap();
+        crate::migrate::apply_all(&connection).unwrap();
+        for (sql, uses) in [
+            (RECORDS, "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"),
+            (RECORDS_OF_RUN, "SEARCH record USING INDEX record_run (run=? AND rowid>?)"),
+            (COUNTS, "USING COVERING INDEX task_claim"),
+            (COUNTS, "USING COVERING INDEX task_gated (gate=?)"),
+            (COUNTS, "USING COVERING INDEX task_worker"),
+            (OWNERS, "SEARCH task USING COVERING INDEX task_worker (worker>?)"),
+        ] {
+            let plan = plan(&connection, sql);
+            assert!(plan.contains(uses) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
         }
     }
 
