@@ -424,6 +424,12 @@ impl Graph {
         on_failure: OnFailure,
         standing_of: impl Fn(TaskIndex) -> Standing,
     ) -> Vec<(TaskIndex, Consequence)> {
+        if let [_] = self.tasks[..] {
+            // The most frequent graph, and nothing to look at: it waits for nobody.
+            let only = TaskIndex(0);
+            let starts = standing_of(only) == Standing::Blocked;
+            return starts.then_some((only, Consequence::Unblock)).into_iter().collect();
+        }
         let standings: Vec<Standing> = self.tasks().map(standing_of).collect();
         let mut settling = Settling::new(self, on_failure, &standings);
         let mut consequences: Vec<(TaskIndex, Consequence)> = Vec::new();

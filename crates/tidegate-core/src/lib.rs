@@ -21,6 +21,7 @@ pub mod dispatcher;
 pub mod duration;
 pub mod graph;
 mod id;
+pub mod keys;
 pub mod lifecycle;
 pub mod memory;
 pub mod plan;

@@ -446,6 +446,14 @@ impl Life {
         Life { state: ready(now, not_before), ..Life::blocked() }
     }
 
+    /// The worker that owns it, if one does.
+    pub fn owner(&self) -> Option<WorkerId> {
+        match self.state {
+            State::Running { worker, .. } => Some(worker),
+            _ => None,
+        }
+    }
+
     /// Whether its process has died so often that it has to run alone.
     pub fn is_suspect(&self) -> bool {
         self.recoveries >= SUSPECT_FROM

@@ -16,9 +16,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_core::graph::TaskIndex;
+use tidegate_core::keys::KeyMap;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::plan::Plan;
-use tidegate_core::store::NewWorker;
+use tidegate_core::rows::Row;
+use tidegate_core::store::{NewWorker, TaskKey};
 
 /// The writer's connection.
 pub(crate) struct Ledger<'c> {
@@ -44,9 +46,32 @@ pub(crate) struct Seen {
     workers: HashMap<WorkerId, Option<Served>>,
     /// Lanes in which nothing can be claimed.
     pub(crate) empty: HashSet<i64>,
+    /// Tasks that workers own, as they were last written here: their end is usually the next thing
+    /// that is heard of them.
+    owned: KeyMap<TaskKey, Row>,
 }
 
+/// Tasks that are remembered. Those of a worker that has more wait long, and are looked up.
+const OWNED_MAX: usize = 16_384;
+
 impl Seen {
+    /// Remembers a task that was written, if a worker owns it; otherwise forgets it.
+    pub(crate) fn remember(&mut self, row: &Row) {
+        if row.life.owner().is_none() {
+            self.owned.remove(&row.key);
+            return;
+        }
+        if self.owned.len() >= OWNED_MAX {
+            self.owned.clear();
+        }
+        self.owned.insert(row.key, row.clone());
+    }
+
+    /// A task as it was last written here. It is about to be changed, and remembered anew.
+    pub(crate) fn recall(&mut self, task: TaskKey) -> Option<Row> {
+        self.owned.remove(&task)
+    }
+
     /// The lanes in which there may be something for a worker; both it and what is paused were
     /// looked up.
     pub(crate) fn lanes(&self, worker: WorkerId, heaviest: u32) -> Vec<i64> {

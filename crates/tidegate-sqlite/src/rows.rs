@@ -60,6 +60,9 @@ impl Rows for Ledger<'_> {
     }
 
     fn task(&mut self, task: TaskKey) -> Result<Option<Row>, Error> {
+        if let Some(row) = self.seen.recall(task) {
+            return Ok(Some(row));
+        }
         match self.sql.task.query_row([task.0], columns::read).optional()? {
             Some(stored) => self.row(stored).map(Some),
             None => Ok(None),
@@ -189,6 +192,7 @@ impl Rows for Ledger<'_> {
         bind_changing(&mut self.sql.insert, &write)?;
         bind_lasting(&mut self.sql.insert, row, &belongs)?;
         self.sql.insert.raw_execute()?;
+        self.seen.remember(write.row);
         self.opens(&write)
     }
 
@@ -200,6 +204,7 @@ impl Rows for Ledger<'_> {
         bind_changing(update, &write)?;
         let updated = update.raw_execute()?;
         assert_eq!(updated, 1, "what is replaced was there");
+        self.seen.remember(write.row);
         self.opens(&write)
     }
 

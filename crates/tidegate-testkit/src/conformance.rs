@@ -175,6 +175,7 @@ macro_rules! conformance {
                     cancelling_spares_what_has_ended_and_cancels_clean_up
                     a_failing_run_that_is_cancelled_counts_as_cancelled
                     a_run_that_is_over_or_unknown_cannot_be_cancelled
+                    tasks_behind_the_first_are_over_too_whatever_their_worker_says
                     a_run_that_ends_in_the_turn_that_cancels_it_has_ended_as_it_says
                     what_is_said_of_a_task_that_does_not_exist_is_lost
                     ;

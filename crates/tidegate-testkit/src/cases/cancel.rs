@@ -157,6 +157,22 @@ pub async fn a_failing_run_that_is_cancelled_counts_as_cancelled(world: &mut Wor
     assert_eq!(world.kinds(run).await, [Kind::Failed, Kind::Cancelled]);
 }
 
+/// A store may remember what it wrote; all of a run is looked at in another way than one task.
+pub async fn tasks_behind_the_first_are_over_too_whatever_their_worker_says(world: &mut World) {
+    let plan = plan("p").task("a", &[]).task("b", &[]).task("c", &[]).build();
+    let worker = world.worker(&[&plan]).await;
+    let run = world.submit(&plan).await.id;
+    let tasks = world.claim(worker, 3).await;
+    cancel(world, run).await;
+    let before = world.view(run).await;
+    for task in tasks.iter().rev() {
+        let turned = world.say(worker, change::succeed(task)).await;
+        let actual = Some(before.tasks[task.index.as_usize()].life.clone());
+        assert_eq!(turned.changes, [Applied::Lost { actual }]);
+    }
+    assert_eq!(world.view(run).await, before);
+}
+
 pub async fn a_run_that_is_over_or_unknown_cannot_be_cancelled(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;

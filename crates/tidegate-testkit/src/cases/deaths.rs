@@ -41,7 +41,8 @@ pub async fn what_a_dead_worker_had_is_ready_for_others(world: &mut World) {
     let taken = world.claim(new, 9).await;
     assert_eq!(taken.len(), 3);
     assert!(taken.iter().all(|task| task.life.fence == Fence(2)));
-    let since = |index: u32| taken.iter().find(|task| task.index.as_u32() == index).map(|t| t.order);
+    let since =
+        |index: u32| taken.iter().find(|task| task.index.as_u32() == index).map(|t| t.order);
     let (now, before) = (Some(world.now()), Some(world.now() - SECOND));
     assert_eq!([since(0), since(1)], [now, now], "what had begun queues anew");
     assert_eq!(since(3), before, "what had not begun keeps its place");
