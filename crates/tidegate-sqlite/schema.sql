@@ -63,9 +63,7 @@ CREATE TABLE task (
     retry_of     INTEGER
 ) STRICT;
 
-CREATE INDEX task_claim ON task (lane, claim_order) WHERE gate = 0;
-
-CREATE INDEX task_gated ON task (gate) WHERE gate > 0;
+CREATE INDEX task_ready ON task (gate, lane, claim_order) WHERE gate IS NOT NULL;
 
 CREATE INDEX task_alarm ON task (alarm) WHERE alarm IS NOT NULL;
 
@@ -73,7 +71,12 @@ CREATE INDEX task_worker ON task (worker) WHERE worker IS NOT NULL;
 
 CREATE UNIQUE INDEX task_run_id ON task (run_id) WHERE run_id IS NOT NULL;
 
-CREATE UNIQUE INDEX task_run_key ON task (workflow, run_key) WHERE run_key IS NOT NULL;
+CREATE TABLE run_key (
+    workflow INTEGER NOT NULL,
+    key      TEXT NOT NULL,
+    run      INTEGER NOT NULL,
+    PRIMARY KEY (workflow, key)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE payload (
     task INTEGER NOT NULL,

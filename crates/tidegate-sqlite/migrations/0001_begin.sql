@@ -68,13 +68,21 @@ CREATE TABLE task (
     retry_of     INTEGER
 ) STRICT;
 
--- Only what is alive is in these, so that they stay as small as the work in flight.
-CREATE INDEX task_claim ON task (lane, claim_order) WHERE gate = 0;
-CREATE INDEX task_gated ON task (gate) WHERE gate > 0;
+-- Only what is alive is in these, so that they stay as small as the work in flight. They are few,
+-- because every insert opens all of them: claims look behind gate 0 of the first, and what cannot be
+-- claimed stands behind another gate.
+CREATE INDEX task_ready ON task (gate, lane, claim_order) WHERE gate IS NOT NULL;
 CREATE INDEX task_alarm ON task (alarm) WHERE alarm IS NOT NULL;
 CREATE INDEX task_worker ON task (worker) WHERE worker IS NOT NULL;
 CREATE UNIQUE INDEX task_run_id ON task (run_id) WHERE run_id IS NOT NULL;
-CREATE UNIQUE INDEX task_run_key ON task (workflow, run_key) WHERE run_key IS NOT NULL;
+
+-- Idempotency keys, for those runs that have one.
+CREATE TABLE run_key (
+    workflow INTEGER NOT NULL,
+    key      TEXT NOT NULL,
+    run      INTEGER NOT NULL,
+    PRIMARY KEY (workflow, key)
+) STRICT, WITHOUT ROWID;
 
 -- What is kept beside a task: input, output, what it put into the context, what went wrong.
 CREATE TABLE payload (

@@ -192,6 +192,9 @@ impl Rows for Ledger<'_> {
         bind_changing(&mut self.sql.insert, &write)?;
         bind_lasting(&mut self.sql.insert, row, &belongs)?;
         self.sql.insert.raw_execute()?;
+        if let Some(key) = row.head.as_ref().and_then(|head| head.key.as_deref()) {
+            self.sql.add_key.execute((belongs.workflow, key, row.key.0))?;
+        }
         self.seen.remember(write.row);
         self.opens(&write)
     }

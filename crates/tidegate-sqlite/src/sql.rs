@@ -55,8 +55,8 @@ pub(crate) const RECORDS_OF_RUN: &str = concat!(
 
 /// How many tasks are ready, not due, paused, running.
 pub(crate) const COUNTS: &str = "SELECT (SELECT count(*) FROM task WHERE gate = 0), \
-     (SELECT count(*) FROM task WHERE gate = 1 AND gate > 0), \
-     (SELECT count(*) FROM task WHERE gate = 2 AND gate > 0), \
+     (SELECT count(*) FROM task WHERE gate = 1), \
+     (SELECT count(*) FROM task WHERE gate = 2), \
      (SELECT count(*) FROM task WHERE worker IS NOT NULL)";
 
 /// Workers that own something: from one to the next, not through all that they own.
@@ -94,8 +94,9 @@ statements! {
     log_size = "PRAGMA wal_checkpoint(NOOP)";
 
     find = "SELECT key FROM task WHERE run_id = ?1";
-    find_key = "SELECT task.key FROM workflow JOIN task ON task.workflow = workflow.id \
-                WHERE workflow.queue = ?1 AND workflow.name = ?2 AND task.run_key = ?3";
+    find_key = "SELECT run_key.run FROM workflow JOIN run_key ON run_key.workflow = workflow.id \
+                WHERE workflow.queue = ?1 AND workflow.name = ?2 AND run_key.key = ?3";
+    add_key = "INSERT INTO run_key (workflow, key, run) VALUES (?1, ?2, ?3)";
     task = concat!("SELECT ", task_columns!(), " FROM task WHERE key = ?1");
     tasks = concat!("SELECT ", task_columns!(), " FROM task WHERE key >= ?1 AND key < ?2 \
                      ORDER BY key");
@@ -103,7 +104,7 @@ statements! {
     next_alarm = "SELECT min(alarm) FROM task WHERE alarm IS NOT NULL";
     owned = "SELECT key, fence, turn FROM task WHERE worker = ?1 ORDER BY key LIMIT ?2";
     /// One lane from a place on.
-    ready = "SELECT claim_order, key FROM task WHERE lane = ?1 AND gate = 0 \
+    ready = "SELECT claim_order, key FROM task WHERE gate = 0 AND lane = ?1 \
              AND (claim_order, key) > (?2, ?3) ORDER BY claim_order, key LIMIT ?4";
     payload = "SELECT body FROM payload WHERE task = ?1 AND kind = ?2";
 
@@ -182,13 +183,13 @@ mod tests {
         crate::migrate::apply_all(&connection).unwrap();
         let wanted = [
             ("find", "USING COVERING INDEX task_run_id (run_id=?)"),
-            ("find_key", "USING COVERING INDEX task_run_key (workflow=? AND run_key=?)"),
+            ("find_key", "USING PRIMARY KEY (workflow=? AND key=?)"),
             ("task", "USING INTEGER PRIMARY KEY (rowid=?)"),
             ("tasks", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
             ("due", "USING COVERING INDEX task_alarm (alarm<?)"),
             ("next_alarm", "USING COVERING INDEX task_alarm"),
             ("owned", "USING INDEX task_worker (worker=?)"),
-            ("ready", "USING COVERING INDEX task_claim (lane=? AND claim_order>?)"),
+            ("ready", "USING COVERING INDEX task_ready (gate=? AND lane=? AND claim_order>?)"),
             ("payload", "USING PRIMARY KEY (task=? AND kind=?)"),
             ("update", "USING INTEGER PRIMARY KEY (rowid=?)"),
             ("update_first", "USING INTEGER PRIMARY KEY (rowid=?)"),
@@ -220,8 +221,7 @@ mod tests {
         for (sql, uses) in [
             (RECORDS, "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"),
             (RECORDS_OF_RUN, "SEARCH record USING INDEX record_run (run=? AND rowid>?)"),
-            (COUNTS, "USING COVERING INDEX task_claim"),
-            (COUNTS, "USING COVERING INDEX task_gated (gate=?)"),
+            (COUNTS, "USING COVERING INDEX task_ready (gate=?)"),
             (COUNTS, "USING COVERING INDEX task_worker"),
             (OWNERS, "SEARCH task USING COVERING INDEX task_worker (worker>?)"),
         ] {
