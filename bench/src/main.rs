@@ -27,7 +27,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     match wanted.first().map(String::as_str) {
         Some("crash") => return crash::command(&arguments),
-        Some("p5s") => return figure::hand_over(&waiting::case()),
+        Some("p5s.0") => return figure::hand_over(&waiting::case(0)),
+        Some("p5s.1") => return figure::hand_over(&waiting::case(1)),
         Some("p2x") => return store::profile(),
         Some("poison") => return crash::poison(),
         Some("crash-worker") => return crash::worker(&arguments),

@@ -3,7 +3,6 @@
 use crate::bare;
 use crate::figure::{self, Figure, Target, load, resident};
 use crate::store::{self, median_ms};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tidegate::{Config, Context, Engine, Task, TaskError, TaskHandle, Workflow, condition};
 use tokio::sync::{mpsc, watch};
@@ -15,27 +14,30 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Plain tasks started while the others wait.
 const STARTS: usize = 100;
 
-/// In a process of its own: memory that something else has used and given back would falsify it.
+/// Each case in a process of its own: memory that something else has used and given back would
+/// falsify it.
 pub(crate) fn measure() -> Vec<Figure> {
-    figure::in_child("p5s")
+    [figure::in_child("p5s.0"), figure::in_child("p5s.1")].into_iter().flatten().collect()
 }
 
-/// What the tasks wait for, and how many have gone on.
-struct Gate {
-    open: watch::Receiver<bool>,
-    resumed: AtomicUsize,
+/// What the tasks wait for.
+struct Gate(watch::Receiver<bool>);
+
+/// Looks every five seconds.
+async fn polls(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
+    let open = context.state::<Gate>()?.0.clone();
+    handle.defer_until(condition::check(move || *open.borrow()), EVERY).await?;
+    Ok(())
 }
 
-/// Looks every five seconds, and is woken together with all others.
-async fn waits(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
-    let gate = context.state::<Gate>()?;
-    let (mut open, seen) = (gate.open.clone(), gate.open.clone());
-    drop(gate);
-    let polled = condition::check(move || *seen.borrow());
-    let polled = handle.defer_until(polled, EVERY);
-    let told = handle.defer_while(async move { drop(open.wait_for(|open| *open).await) });
-    handle.wait_any([polled, told]).await?;
-    context.state::<Gate>()?.resumed.fetch_add(1, Ordering::Relaxed);
+/// Is woken together with all others.
+async fn listens(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
+    let mut open = context.state::<Gate>()?.0.clone();
+    handle.defer_while(async move { drop(open.wait_for(|open| *open).await) }).await?;
+    Ok(())
+}
+
+async fn nothing(_: &mut Context) -> Result<(), TaskError> {
     Ok(())
 }
 
@@ -46,101 +48,135 @@ async fn plain(context: &mut Context) -> Result<(), TaskError> {
     Ok(())
 }
 
-pub(crate) fn case() -> Vec<Figure> {
-    let idle = median_ms(store::start());
-    let bare = figure::in_child("p5.5")[0].value;
-    let place = bare::scratch();
-    store::runtime().block_on(async {
-        let (open, seen) = watch::channel(false);
-        let (started, mut starts) = mpsc::unbounded_channel();
+/// An engine whose caches are as full as they get, with a gate that is closed.
+struct Shore {
+    engine: Engine,
+    gate: watch::Sender<bool>,
+    starts: mpsc::UnboundedReceiver<Instant>,
+    /// Goes away with it.
+    _place: tempfile::TempDir,
+}
+
+/// Runs that fill the caches of the store, which are bounded and no task's.
+const WARM_UP: usize = 300_000;
+
+impl Shore {
+    async fn new(warm_up: usize) -> Self {
+        let place = bare::scratch();
+        let (gate, seen) = watch::channel(false);
+        let (started, starts) = mpsc::unbounded_channel();
         let mut config = Config::default();
         config.in_memory_max = 2 * TASKS as u32;
         let path = place.path().join("jobs.db");
+        let workflow = |task: Task| Workflow::of(task).expect("it makes sense");
         let engine = Engine::builder(format!("sqlite:{}", path.display()))
             .config(config)
-            .workflow(Workflow::of(Task::new("waits", waits)).expect("it makes sense"))
-            .workflow(Workflow::of(Task::new("plain", plain)).expect("it makes sense"))
-            .state(Gate { open: seen, resumed: AtomicUsize::new(0) })
+            .workflow(workflow(Task::new("polls", polls)))
+            .workflow(workflow(Task::new("listens", listens)))
+            .workflow(workflow(Task::new("plain", plain)))
+            .workflow(workflow(Task::new("nothing", nothing)))
+            .state(Gate(seen))
             .state(Started(started));
         let engine = engine.start().await.expect("it starts");
-        // Memory that every engine needs once is not the tasks'.
-        submit(&engine, 1_000).await;
-        settle(&engine, 1_000).await;
+        let shore = Shore { engine, gate, starts, _place: place };
+        shore.submit("nothing", warm_up).await;
+        while shore.engine.metrics().succeeded_total < warm_up as u64 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        shore
+    }
+
+    async fn submit(&self, workflow: &str, count: usize) {
+        for _ in 0..count / 1_000 {
+            let inputs = std::iter::repeat_n((), 1_000);
+            self.engine.submit_many(workflow, inputs).await.expect("accepted");
+        }
+    }
+
+    /// Until so many wait and their rows say so.
+    async fn settle(&self, count: usize) {
+        while self.engine.metrics().deferred < count as u64 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // The watch forgets runs that nobody looks at.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+
+    /// How long a plain task takes to start.
+    async fn start(&mut self) -> Duration {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let began = Instant::now();
+        let run = self.engine.submit("plain", ()).await.expect("accepted");
+        let started = self.starts.recv().await.expect("it starts");
+        run.wait().await.expect("it ends");
+        started - began
+    }
+}
+
+/// One case, in the child.
+pub(crate) fn case(number: usize) -> Vec<Figure> {
+    match number {
+        0 => waiting(),
+        _ => store::runtime().block_on(storm()),
+    }
+}
+
+fn figure(
+    what: &str,
+    value: f64,
+    unit: &str,
+    reference: Option<(&str, f64)>,
+    target: Target,
+) -> Figure {
+    Figure {
+        name: "P5".into(),
+        what: format!("{TASKS} deferred with a store: {what}"),
+        value,
+        unit: unit.into(),
+        reference: reference.map(|(name, value)| (name.to_owned(), value)),
+        target,
+    }
+}
+
+fn waiting() -> Vec<Figure> {
+    let idle = median_ms(store::start());
+    let bare = figure::in_child("p5.5")[0].value;
+    store::runtime().block_on(async {
+        let mut shore = Shore::new(WARM_UP).await;
         let before = resident();
-        submit(&engine, TASKS).await;
-        settle(&engine, TASKS + 1_000).await;
+        shore.submit("polls", TASKS).await;
+        shore.settle(TASKS).await;
         let each = (resident() - before) / TASKS as f64;
         let load = load(WATCHED).await;
         let mut waited = Vec::new();
         for _ in 0..STARTS {
-            waited.push(start(&engine, &mut starts).await);
+            waited.push(shore.start().await);
         }
-        let went_on = Instant::now();
-        open.send_replace(true);
-        let storm = start(&engine, &mut starts).await;
-        let resumed = || engine_resumed(&engine);
-        while resumed() < (TASKS + 1_000) as u64 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let rate = (TASKS + 1_000) as f64 / went_on.elapsed().as_secs_f64();
-        let figure = |what: &str, value, unit: &str, reference, target| Figure {
-            name: "P5".into(),
-            what: format!("{TASKS} deferred with a store: {what}"),
-            value,
-            unit: unit.into(),
-            reference,
-            target,
-        };
-        let bare = Some(("bare parked task".to_owned(), bare));
-        let idle = Some(("the same, nothing deferred".to_owned(), idle));
+        let plain = median_ms(waited);
+        let bare = Some(("bare parked task", bare));
+        let idle = Some(("the same, nothing deferred", idle));
         vec![
             figure("memory each", each, "B", bare, Target::AboveReference(1024.0)),
             figure("waiting, every 5 s", load, "% of a core", None, Target::AtMost(2.0)),
-            figure(
-                "plain task starts, p50",
-                median_ms(waited),
-                "ms",
-                idle,
-                Target::TimesReference(2.0),
-            ),
-            figure(
-                "plain task starts while all resume",
-                storm.as_secs_f64() * 1e3,
-                "ms",
-                None,
-                Target::AtMost(100.0),
-            ),
-            figure("woken together, to their end", rate, "/s", None, Target::AtLeast(40_000.0)),
+            figure("plain task starts, p50", plain, "ms", idle, Target::TimesReference(2.0)),
         ]
     })
 }
 
-/// Tasks that have gone on and ended.
-fn engine_resumed(engine: &Engine) -> u64 {
-    let metrics = engine.metrics();
-    metrics.succeeded_total - (STARTS as u64 + 1)
-}
-
-async fn submit(engine: &Engine, count: usize) {
-    for _ in 0..count / 1_000 {
-        engine.submit_many("waits", std::iter::repeat_n((), 1_000)).await.expect("accepted");
-    }
-}
-
-/// Until so many wait, and their rows say so.
-async fn settle(engine: &Engine, count: usize) {
-    while engine.metrics().deferred < count as u64 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    // The watch forgets runs nobody looks at.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-}
-
-async fn start(engine: &Engine, starts: &mut mpsc::UnboundedReceiver<Instant>) -> Duration {
-    tokio::time::sleep(Duration::from_millis(2)).await;
+async fn storm() -> Vec<Figure> {
+    let mut shore = Shore::new(1_000).await;
+    shore.submit("listens", TASKS).await;
+    shore.settle(TASKS).await;
+    let ended = shore.engine.metrics().succeeded_total;
     let began = Instant::now();
-    let run = engine.submit("plain", ()).await.expect("accepted");
-    let started = starts.recv().await.expect("it starts");
-    run.wait().await.expect("it ends");
-    started - began
+    shore.gate.send_replace(true);
+    let plain = shore.start().await.as_secs_f64() * 1e3;
+    while shore.engine.metrics().succeeded_total - ended < TASKS as u64 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let rate = TASKS as f64 / began.elapsed().as_secs_f64();
+    vec![
+        figure("plain task starts while all resume", plain, "ms", None, Target::AtMost(100.0)),
+        figure("woken together, until all have ended", rate, "/s", None, Target::AtLeast(40_000.0)),
+    ]
 }

@@ -31,7 +31,7 @@ use std::time::Duration;
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// Changes, submits and requests in one turn, so that a turn stays short.
-const TURN_MAX: usize = 4_096;
+const TURN_MAX: usize = 1_024;
 
 /// Whoever waits for the answer to something asked, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,12 +57,10 @@ pub enum Input {
     Answered(Result<Turned, StoreError>),
     /// The pause after a failed turn is over.
     Retry,
-    /// The time the store wanted to be looked at has come.
+    /// The time the store wanted to be looked at has come, or somebody else may have changed it.
     Alarm,
     /// Time to compare what the store thinks this worker owns with what it has.
     RollCall,
-    /// Time to look for what nobody here was told of: somebody else may have changed the store.
-    Watch,
     /// These workers are dead.
     Dead(Vec<WorkerId>),
     /// Nothing new is to begin: what has not begun, and what waits, is handed back.
@@ -243,6 +241,8 @@ enum Stops {
 #[derive(Debug)]
 struct InFlight {
     turn: Arc<Turn>,
+    /// Whether it asks for all there is room for, not only for what it might make ready.
+    asks_all: bool,
     submits: Vec<Ticket>,
     requests: Vec<Ticket>,
     pause: Duration,
@@ -293,7 +293,6 @@ impl Dispatcher {
             }
             Input::Alarm => self.looks_at_clock = true,
             Input::RollCall => self.calls_roll = true,
-            Input::Watch => (self.looks_at_clock, self.hungry) = (true, true),
             Input::Dead(workers) => {
                 let mine = self.worker;
                 let news = workers.into_iter().filter(|worker| *worker != mine);
@@ -325,6 +324,16 @@ impl Dispatcher {
         }
     }
 
+    /// Whether the task is this worker's and the store has not heard of its end.
+    pub fn owns(&self, task: TaskKey) -> bool {
+        self.tasks.contains_key(&task)
+    }
+
+    /// Whether tasks have said something that the store has not been told.
+    pub fn has_news(&self) -> bool {
+        !self.talking.is_empty()
+    }
+
     /// Units of slots that belong to the turn in flight.
     pub fn units_in_flight(&self) -> u32 {
         self.in_flight.as_ref().map_or(0, |in_flight| in_flight.turn.claim.units)
@@ -342,6 +351,13 @@ impl Dispatcher {
             && self.strays.is_empty()
             && self.submits.is_empty()
             && self.requests.is_empty()
+    }
+
+    /// Whether this task, if it is dropped, goes back to the store: it is still this worker's and
+    /// was not told to stop.
+    pub fn would_hand_back(&self, task: TaskKey, fence: Fence) -> bool {
+        let owned = self.tasks.get(&task).filter(|owned| owned.fence == fence);
+        owned.is_some_and(|owned| owned.stops != Some(Stops::Told))
     }
 
     /// How many tasks are where.
@@ -485,8 +501,10 @@ impl Dispatcher {
             claim: Claim { units, ahead, heaviest: slots },
         });
         self.looks_at_clock = false;
-        self.hungry = false;
+        // Where memory is the bound, what ends with this turn makes room for more.
+        let has_room = room >= slots || turn.changes.is_empty();
         self.in_flight = Some(InFlight {
+            asks_all: std::mem::take(&mut self.hungry) && has_room,
             turn: turn.clone(),
             submits: submitters,
             requests: requesters,
@@ -521,7 +539,8 @@ impl Dispatcher {
 
     /// The turn in flight was taken.
     fn move_on(&mut self, turned: Turned) {
-        let Some(InFlight { turn, submits, requests, .. }) = self.in_flight.take() else { return };
+        let Some(in_flight) = self.in_flight.take() else { return };
+        let InFlight { turn, submits, requests, asks_all, .. } = in_flight;
         for (change, applied) in turn.changes.iter().zip(turned.changes) {
             self.changed(change, applied);
         }
@@ -544,8 +563,7 @@ impl Dispatcher {
         // More that nobody fits into what is free is no reason to ask again before something ends;
         // more that was not asked for is.
         self.more = turned.more;
-        let asked = turn.claim.units + turn.claim.ahead > 0;
-        self.hungry |= turned.more && !(asked && turned.claimed.is_empty());
+        self.hungry |= turned.more && !(asks_all && turned.claimed.is_empty());
         for claimed in turned.claimed {
             self.take_up(Box::new(claimed));
         }
@@ -726,6 +744,7 @@ impl Dispatcher {
         if !unknown {
             // Nothing was done: whoever asked can be told so. What the worker has to report stays.
             (turn.submits, turn.requests, turn.claim) = Default::default();
+            in_flight.asks_all = false;
             let submits = std::mem::take(&mut in_flight.submits);
             let requests = std::mem::take(&mut in_flight.requests);
             self.refuse(submits, requests, &error);

@@ -12,6 +12,7 @@
 //! stop, leaves word for that worker ([`Told`]).
 
 use crate::graph::{Consequence, Outcome, Standing, TaskIndex};
+use crate::keys::KeyMap;
 use crate::lifecycle::{CancelledBy, Event, Fence, Kind, Life, Reason, State, WorkerId};
 use crate::plan::Plan;
 use crate::rows::{Head, Payload, Row, Rows, Write};
@@ -40,8 +41,8 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         turn,
         tasks: Vec::new(),
         runs: Vec::new(),
-        task_at: HashMap::new(),
-        run_at: HashMap::new(),
+        task_at: KeyMap::default(),
+        run_at: KeyMap::default(),
         new_keys: HashMap::new(),
         answer: Turned::default(),
     };
@@ -82,8 +83,8 @@ struct Taking<'t, R> {
     tasks: Vec<Task>,
     /// The runs they belong to.
     runs: Vec<Run<'t>>,
-    task_at: HashMap<TaskKey, usize>,
-    run_at: HashMap<RunKey, usize>,
+    task_at: KeyMap<TaskKey, usize>,
+    run_at: KeyMap<RunKey, usize>,
     /// Idempotency keys given out in this turn.
     new_keys: HashMap<(&'t str, &'t str, &'t str), RunKey>,
     answer: Turned,
@@ -116,9 +117,9 @@ impl<'t, R: Rows> Taking<'t, R> {
         let Some(at) = self.task(change.task)? else {
             return Ok(Applied::Lost { actual: None });
         };
+        self.tell_end_again(self.tasks[at].run);
         let row = &self.tasks[at].row;
         if self.turn.again && self.was_applied(row, change) {
-            self.tell_end_again(self.tasks[at].run);
             return Ok(Applied::Yes);
         }
         let mut lives = Vec::with_capacity(change.events.len());
@@ -370,6 +371,10 @@ impl<'t, R: Rows> Taking<'t, R> {
         let now = self.turn.now;
         let (mut units, mut ahead) = (self.turn.claim.units, self.turn.claim.ahead);
         for (order, task) in candidates {
+            if units + ahead == 0 {
+                self.answer.more = true;
+                break;
+            }
             let at = self.task(task)?.expect("a candidate exists");
             let row = &self.tasks[at].row;
             let weight = row.planned().weight;
@@ -587,7 +592,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             let head = tasks[run.first].row.head.as_ref();
             let head = head.expect("the first task of a run carries its head");
             let mut place = row.place(head, turn.now, *stood_still);
-            if !stood_still.is_zero() {
+            if !stood_still.is_zero() && row.life.queues_since(&row.planned().rules).is_some() {
                 // While it stands still its time-out moves on with the clock.
                 place.alarm = place.alarm.map(|alarm| alarm.max(turn.now + PAUSED_LOOK));
             }

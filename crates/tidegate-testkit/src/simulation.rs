@@ -23,9 +23,15 @@
 //!   at least three deaths hit it that came from outside or from a task that was no suspect; a
 //!   single poison task brings about at most three such, so beside one poison task and fewer than
 //!   two deaths from outside no innocent task is given up.
-//! - The readings of a dispatcher are those of its bodies.
-//! - Whoever's turn has ended a run is told so, also if the first answer was lost.
-//! - When the faults have stopped, every run ends, and every worker then owns nothing.
+//! - From its second claim on a task is entered only once the store knows that it begins, so that
+//!   every death it brings about but the first is counted.
+//! - The readings of a dispatcher are those of its bodies. A worker that was just answered knows all
+//!   that the store thinks it owns. What it says of a task it owns is lost only if the task is over,
+//!   or to stop; told again, it is as it was. A worker that closes keeps nothing that waits or has not begun.
+//! - Whoever ended a run, by what it said or asked, is told so, also if the first answer was lost.
+//! - When the faults have stopped, every run ends, and every worker then owns nothing. In one world of
+//!   five turns fail at worst, one worker is alone, and nobody looks every second: there every wake-up
+//!   has to come by itself.
 //!
 //! The same seed gives the same trace. Deliberately absent: threads, files, real time.
 
@@ -33,6 +39,7 @@ mod asking;
 mod chance;
 mod ledger;
 mod process;
+mod profile;
 mod scheduler;
 mod script;
 mod trace;

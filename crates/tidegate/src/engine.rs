@@ -84,6 +84,7 @@ pub(crate) struct Shared {
     workflows: HashMap<String, Workflow>,
     queue: Arc<str>,
     inbox: mpsc::UnboundedSender<Message>,
+    reports: mpsc::UnboundedSender<Report>,
     events: broadcast::Sender<Event>,
     metrics: metrics::Gauges,
     closing: watch::Sender<shutdown::Stage>,
@@ -93,12 +94,14 @@ pub(crate) struct Shared {
 /// What time it is.
 pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What the loop is told.
+/// What a task says: which, by which right, and what.
+type Report = (TaskKey, Fence, Said);
+
+/// What the loop is told by others than tasks.
 enum Message {
     Submit(NewRun, Option<Arc<run::Cell>>, oneshot::Sender<Result<Submitted, SubmitError>>),
     Request(Request, oneshot::Sender<Result<Granted, StoreError>>),
-    Said(TaskKey, Fence, Said),
-    Watch(RunId, Arc<run::Cell>),
+    Watch(RunId, Arc<run::Cell>, oneshot::Sender<()>),
     Close(Duration),
 }
 
@@ -194,7 +197,7 @@ impl Engine {
     /// Hears what happens from now on. The engine never waits for a subscriber: one that is more
     /// than 1,000 events behind learns how many it missed, and can read the store.
     pub fn subscribe(&self) -> Subscription {
-        Subscription::new(self.shared.events.subscribe())
+        Subscription::new(self.shared.events.subscribe(), self.shared.closing.subscribe())
     }
 
     /// How things stand. See [`Metrics`] for what each number means.

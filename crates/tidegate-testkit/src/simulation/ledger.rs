@@ -4,7 +4,7 @@ use super::script::Temper;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_core::graph::{RunOutcome, TaskIndex};
-use tidegate_core::lifecycle::{Kind, Life, Reason, SUSPECT_FROM, State, WorkerId};
+use tidegate_core::lifecycle::{Event, Kind, Life, Reason, SUSPECT_FROM, State, WorkerId};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
@@ -52,6 +52,7 @@ pub(super) struct Ledger {
     tasks: BTreeMap<TaskKey, Seen>,
     store_is_paused: bool,
     paused_queues: BTreeSet<String>,
+    paused_runs: BTreeSet<RunId>,
     /// The latest time that a turn has told: clocks may be apart.
     latest: Option<Timestamp>,
     pub(super) crash_loops: u64,
@@ -76,6 +77,24 @@ impl Ledger {
 
     pub(super) fn is_suspect(&self, task: TaskKey) -> bool {
         self.life(task).is_some_and(Life::is_suspect)
+    }
+
+    /// What this worker owns in the store. Without what is to stop: a claim of which the worker was
+    /// not told is then left to the roll call.
+    pub(super) fn owned_by(&self, worker: WorkerId) -> impl Iterator<Item = TaskKey> {
+        let owned = self.tasks.iter().filter(move |(_, seen)| match seen.life.state {
+            State::Running { worker: owner, .. } => owner == worker && seen.life.stopping.is_none(),
+            _ => false,
+        });
+        owned.map(|(task, _)| *task)
+    }
+
+    /// What is paused.
+    pub(super) fn paused(&self) -> Vec<Scope> {
+        let queues = self.paused_queues.iter().cloned().map(Scope::Queue);
+        let runs = self.paused_runs.intersection(&self.open).copied().map(Scope::Run);
+        let store = self.store_is_paused.then_some(Scope::Store);
+        store.into_iter().chain(queues).chain(runs).collect()
     }
 
     /// Whether a task of the run computes for ever, or will, and was not told to stop.
@@ -124,8 +143,14 @@ impl Ledger {
             self.note(request);
         }
         for (change, applied) in turn.changes.iter().zip(&turned.changes) {
-            if let (Applied::Lost { actual: None }, _) = (applied, change) {
-                return Err(format!("task {} was claimed and does not exist", change.task.0));
+            let Applied::Lost { actual } = applied else { continue };
+            let task = change.task.0;
+            let life = actual.as_ref().ok_or_else(|| format!("task {task} does not exist"))?;
+            let is_right = change.events.iter().find_map(Event::shown_fence) == Some(life.fence);
+            let is_over = life.state.kind().is_terminal() || life.stopping.is_some();
+            if is_right && !is_over {
+                let events = &change.events;
+                return Err(format!("task {task} is wrongly lost: {events:?} of {:?}", life.state));
             }
         }
         let open: Vec<RunId> = self.open.iter().copied().collect();
@@ -156,6 +181,10 @@ impl Ledger {
             return Err(format!("run {id} was refused and exists"));
         }
         self.runs.entry(id).and_modify(|drawn| drawn.key = Some(view.run.key));
+        match view.run.paused_at {
+            Some(_) => self.paused_runs.insert(id),
+            None => self.paused_runs.remove(&id),
+        };
         let queue_is_paused = self.paused_queues.contains(&*view.run.queue);
         let is_paused = self.store_is_paused || queue_is_paused || view.run.paused_at.is_some();
         for (at, task) in (0..).zip(&view.tasks) {

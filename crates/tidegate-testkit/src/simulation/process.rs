@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidegate_core::dispatcher::{Dispatcher, End, Input, Said};
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::slot::{Lane, Moment, Request, SlotBook, Ticket, Turn as Place};
-use tidegate_core::store::{Claimed, StoreError, TaskKey, Turn, TurnId, Turned};
+use tidegate_core::store::{Applied, Claimed, StoreError, TaskKey, Turn, TurnId, Turned};
 use tidegate_core::{RunId, Timestamp};
 
 /// How often a worker looks for dead ones.
@@ -39,6 +39,8 @@ pub(super) struct Process {
     pub(super) entries: BTreeMap<Name, Entry>,
     pub(super) inbox: VecDeque<(TaskKey, Fence, Said)>,
     pub(super) turn: Option<Handed>,
+    /// What the last turn came to when it was first taken.
+    pub(super) first_try: Option<(TurnId, Vec<Applied>)>,
     retry_at: Option<Timestamp>,
     watch_at: Timestamp,
     looks: u32,
@@ -128,6 +130,7 @@ impl Process {
             entries: BTreeMap::new(),
             inbox: VecDeque::new(),
             turn: None,
+            first_try: None,
             retry_at: None,
             watch_at: now,
             looks: 0,
@@ -189,6 +192,11 @@ impl Process {
         self.watch_at <= now && self.watch(now)
     }
 
+    /// It never looks around by itself.
+    pub(super) fn stop_watching(&mut self) {
+        self.watch_at = Timestamp::from_micros(i64::MAX);
+    }
+
     /// A look at the world around, as the real loop takes it every second.
     pub(super) fn watch(&mut self, now: Timestamp) -> bool {
         self.watch_at = now + WATCH_EVERY;
@@ -196,7 +204,7 @@ impl Process {
         if std::mem::take(&mut self.compares) || self.looks.is_multiple_of(ROLL_CALL_EVERY) {
             self.dispatcher.handle(Input::RollCall);
         }
-        self.dispatcher.handle(Input::Watch);
+        self.dispatcher.handle(Input::Alarm);
         self.closing.is_none()
     }
 

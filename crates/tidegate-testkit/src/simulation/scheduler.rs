@@ -1,17 +1,18 @@
 //! What happens next, by chance; and the end, where everything has to.
 
-use super::chance::Chance;
 use super::ledger::Drawn;
 use super::ledger::now_or_never;
 use super::process::{Closing, Name, Process};
+use super::profile::Profile;
 use super::script::{self, HEAVIEST, Mood, QUEUES};
 use super::world::{Asked, Checked, Fault, World};
 use super::{Options, Summary};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::RunId;
 use tidegate_core::dispatcher::Input;
+use tidegate_core::graph::OnFailure;
 use tidegate_core::store::{NewRun, NewWorker, Request, Scope, Store};
+use tidegate_core::{RunId, Timestamp};
 
 /// Every so many steps the whole store is audited.
 const AUDIT_EVERY: u64 = 50;
@@ -29,48 +30,6 @@ pub(super) struct Simulation {
     options: Options,
     has_faults: bool,
     ids: u64,
-}
-
-/// What kind of world it is. Once in so many; 0 is never.
-#[derive(Debug, Clone, Copy)]
-struct Profile {
-    processes: usize,
-    runs: usize,
-    kills: u32,
-    closes: u32,
-    faults: u32,
-    requests: u32,
-    /// Whether some who ask are no workers.
-    outsiders: bool,
-    /// How far clocks may be apart, in microseconds.
-    skew: u64,
-    /// Tasks a worker keeps in memory beyond its slots. Not fewer than its slots: a heavy task would
-    /// never be claimed for which there is no room as if it were several.
-    in_memory_more: u32,
-    mood: Mood,
-}
-
-impl Profile {
-    fn draw(chance: &mut Chance) -> Self {
-        let rate =
-            |chance: &mut Chance, rates: &[u32]| *chance.pick(rates).expect("there are some");
-        Profile {
-            processes: chance.between(1, 4) as usize,
-            runs: chance.between(2, 14) as usize,
-            kills: rate(chance, &[0, 0, 1, 3, 10]),
-            closes: rate(chance, &[0, 1, 4]),
-            faults: rate(chance, &[0, 3, 5, 10, 30]),
-            requests: rate(chance, &[0, 3, 10]),
-            outsiders: chance.one_in(2),
-            skew: if chance.one_in(4) { 3_000_000 } else { 0 },
-            in_memory_more: if chance.one_in(4) { chance.small(0, 3) } else { 1_000 },
-            mood: Mood {
-                poison: rate(chance, &[0, 0, 0, 12, 30]),
-                killer: rate(chance, &[0, 0, 20]),
-                never: rate(chance, &[0, 20]),
-            },
-        }
-    }
 }
 
 /// What can happen next.
@@ -157,17 +116,18 @@ impl Simulation {
     // ------------------------------------------------------------------------------- the end --
 
     /// Nothing is paused, and what never ends is cancelled, unless it was told to stop: then it does.
-    /// Again and again: a pause whose answer was lost may be repeated, what never ends may begin.
+    /// Again and again: a pause whose answer was lost may be repeated, what never ends may begin,
+    /// and the store may refuse.
     fn calm_down(&mut self) -> Checked {
-        let open: Vec<RunId> = self.world.ledger.open.iter().copied().collect();
-        let mut asked = vec![Request::Unpause(Scope::Store)];
-        asked.extend(QUEUES.map(|queue| Request::Unpause(Scope::Queue(queue.to_owned()))));
-        asked.extend(open.iter().map(|&id| Request::Unpause(Scope::Run(id))));
         let ledger = &self.world.ledger;
-        let endless = open.iter().filter(|&&id| ledger.is_endless(id));
+        let mut asked: Vec<Request> = ledger.paused().into_iter().map(Request::Unpause).collect();
+        let endless = ledger.open.iter().filter(|&&id| ledger.is_endless(id));
         asked.extend(endless.map(|&id| Request::Cancel(id)));
-        self.world
-            .ask_outside(asked.into_iter().map(|asked| Asked::Request(asked, false)).collect())
+        let mut asked = asked.into_iter().map(|asked| Asked::Request(asked, false));
+        match self.profile.is_quiet && !self.world.processes.is_empty() {
+            true => asked.try_for_each(|asked| self.world.ask(0, asked)),
+            false => self.world.ask_outside(asked.collect()),
+        }
     }
 
     /// Whether everything that was submitted has ended, and nobody has anything left of it.
@@ -239,7 +199,7 @@ impl Simulation {
             choices.push((profile.requests, Step::Cancel));
             choices.push((profile.requests / 2, Step::Pause));
             choices.push((profile.requests, Step::Unpause));
-            choices.push((5, Step::Lie));
+            choices.push((if profile.is_quiet { 0 } else { 5 }, Step::Lie));
         }
         choices
     }
@@ -266,7 +226,7 @@ impl Simulation {
                 choices.push((40, Step::Vanish(at, name)));
             }
         }
-        if self.has_faults {
+        if self.has_faults && !profile.is_quiet {
             choices.push((3, Step::RollCall(at)));
             choices.push((3, Step::Look(at)));
             choices.push((profile.kills, Step::Kill(at)));
@@ -344,6 +304,10 @@ impl Simulation {
         if !self.has_faults || !self.world.chance.one_in(self.profile.faults) {
             return Fault::None;
         }
+        // What is lost is found by looking around.
+        if self.profile.is_quiet {
+            return Fault::Fails;
+        }
         let faults = [Fault::Fails, Fault::LosesAnswer, Fault::LosesAnswer, Fault::LosesQuestion];
         *self.world.chance.pick(&faults).expect("there are some")
     }
@@ -354,7 +318,9 @@ impl Simulation {
         world.summary.advances += 1;
         let now = world.now;
         let timers = world.processes.iter().map(Process::next_timer).filter(|&at| at > now);
-        let next = timers.min().unwrap_or(now + Duration::from_millis(500));
+        // What comes never is no timer.
+        let soon = |at: &Timestamp| at.since(now) < Duration::from_secs(3_600);
+        let next = timers.min().filter(soon).unwrap_or(now + Duration::from_millis(500));
         let to = match world.chance.below(10) {
             0 => now + world.chance.millis(1, 200),
             1 => next + world.chance.millis(1, 3_000),
@@ -368,9 +334,10 @@ impl Simulation {
 
     fn begin(&mut self) -> Checked {
         let (world, profile) = (&mut self.world, &self.profile);
-        let slots = world.chance.small(if self.has_faults { 1 } else { HEAVIEST }, 6);
+        let is_odd = self.has_faults && !profile.is_quiet;
+        let slots = world.chance.small(if is_odd { 1 } else { HEAVIEST }, 6);
         let in_memory_max = slots + profile.in_memory_more;
-        let serves_all = !self.has_faults || !world.chance.one_in(4);
+        let serves_all = !is_odd || !world.chance.one_in(4);
         let queues = match !serves_all {
             true => vec![QUEUES[0].to_owned()],
             false => QUEUES.map(str::to_owned).to_vec(),
@@ -382,6 +349,9 @@ impl Simulation {
         world.trace.add(format_args!("w{} begins with {slots} slots", id.0));
         let mut process = Process::new(id, slots, in_memory_max, world.now);
         process.serves_all = serves_all;
+        if profile.is_quiet {
+            process.stop_watching();
+        }
         world.processes.push(process);
         Ok(())
     }
@@ -468,7 +438,11 @@ impl Simulation {
                 }
             }
         };
-        let tempers = (0..new.plan.task_count()).map(|_| script::temper(chance, profile.mood));
+        // Where a failure stops what computes, something should compute.
+        let kills = new.plan.on_failure() == OnFailure::FailFastKill;
+        let never = if kills { profile.mood.never / 4 } else { profile.mood.never };
+        let mood = Mood { never, ..profile.mood };
+        let tempers = (0..new.plan.task_count()).map(|_| script::temper(chance, mood));
         let tempers: Vec<_> = tempers.collect();
         let drawn = Drawn {
             entered: vec![0; tempers.len()],

@@ -2,14 +2,14 @@
 
 use super::chance::Chance;
 use super::ledger::{Ledger, now_or_never};
-use super::process::{Name, Process, Stage, Stepped};
+use super::process::{Entry, Name, Process, Stage, Stepped};
 use super::trace::Trace;
 use super::{Options, Summary};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tidegate_core::dispatcher::{End, Input, Said, Ticket, Todo};
-use tidegate_core::lifecycle::{Fence, WorkerId};
+use tidegate_core::lifecycle::{Fence, Kind, WorkerId};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::store::{
     Applied, Claimed, Ended, NewRun, Request, Store, StoreError, Turn, TurnId, Turned,
@@ -96,8 +96,13 @@ impl World {
 
     /// The loop of a process takes in what bodies have said.
     pub(super) fn deliver(&mut self, at: usize) -> Checked {
+        let count = self.chance.between(1, self.processes[at].inbox.len() as u64);
+        self.hear(at, count);
+        self.stir(at)
+    }
+
+    fn hear(&mut self, at: usize, count: u64) {
         let process = &mut self.processes[at];
-        let count = self.chance.between(1, process.inbox.len() as u64);
         for (task, fence, said) in process.inbox.drain(..count as usize) {
             let words = match &said {
                 Said::Begins => "begins",
@@ -112,7 +117,6 @@ impl World {
             self.trace.add(format_args!("w{worker} hears: {}#{} {words}", task.0, fence.0));
             process.dispatcher.handle(Input::Said { task, fence, said });
         }
-        self.stir(at)
     }
 
     /// After everything that happens to a process: what is to be done is done.
@@ -159,6 +163,7 @@ impl World {
         let answer = match fault {
             Fault::None | Fault::LosesAnswer => {
                 let turned = self.take(turn.clone())?;
+                self.compare_tries(at, &turn, &turned)?;
                 let owed = turned.ended.iter().filter(|ended| self.is_by(&turn, ended));
                 let owed: Vec<RunId> = owed.map(|ended| ended.id).collect();
                 self.processes[at].owed.extend(owed);
@@ -195,6 +200,21 @@ impl World {
         Ok(())
     }
 
+    /// A turn that is handed in again comes to what it came to, but for tasks that ended since.
+    fn compare_tries(&mut self, at: usize, turn: &Turn, turned: &Turned) -> Checked {
+        let new = Some((turn.id, turned.changes.clone()));
+        let first = std::mem::replace(&mut self.processes[at].first_try, new);
+        let first = first.filter(|(id, _)| *id == turn.id).map(|(_, applied)| applied);
+        for (before, after) in first.iter().flatten().zip(&turned.changes) {
+            if let (Applied::Yes, Applied::Lost { actual: Some(life) }) = (before, after)
+                && !life.state.kind().is_terminal()
+            {
+                return Err(format!("what was written is lost when told again: {life:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a run has ended by what this turn said or asked, not by the clock or a death.
     fn is_by(&self, turn: &Turn, ended: &Ended) -> bool {
         let count = self.ledger.runs[&ended.id].plan.task_count() as i64;
@@ -214,13 +234,23 @@ impl World {
         let id = process.id;
         self.stir(at)?;
         let process = self.processes.get(at).filter(|process| process.id == id);
+        if let Some(process) = process.filter(|_| is_done) {
+            let mut owned = self.ledger.owned_by(id);
+            if let Some(stray) = owned.find(|task| !process.dispatcher.owns(*task)) {
+                return Err(format!("w{} owns {} and does not know it", id.0, stray.0));
+            }
+        }
         match process.and_then(|process| process.owed.first()).filter(|_| is_done) {
             Some(run) => Err(format!("w{} has ended run {run} and was never told", id.0)),
             None => Ok(()),
         }
     }
 
+    /// A process looks at its timers. Its messages come first, as in the real loop: or a body would
+    /// be over its time before it was known to have begun.
     pub(super) fn ring(&mut self, at: usize) -> Checked {
+        let count = self.processes[at].inbox.len() as u64;
+        self.hear(at, count);
         let process = &mut self.processes[at];
         let looks = process.ring(self.now, &mut self.chance);
         self.trace.add(format_args!("w{} looks at its timers", process.id.0));
@@ -312,6 +342,10 @@ impl World {
             let (own, held) = (fence.0, life.fence.0);
             return Err(format!("task {} is entered by claim {own} and is at {held}", task.0));
         }
+        // A task that kills its process must be known to compute from its second claim on.
+        if fence > Fence(1) && life.state.kind() == Kind::Claimed {
+            return Err(format!("task {} is entered before the store knows", task.0));
+        }
         for (other, process) in self.processes.iter().enumerate() {
             let all = (task, Fence(0))..=(task, Fence(u64::MAX));
             let mut twins = process.entries.range(all).filter(|(_, entry)| entry.computes());
@@ -360,7 +394,14 @@ impl World {
         if parts.saturating_add(readings.suspects) > readings.owned {
             return complain(format!("its readings do not add up: {readings:?}"));
         }
-        if !process.inbox.is_empty() || entries().any(|entry| entry.dropping) {
+        if !process.inbox.is_empty() {
+            return Ok(());
+        }
+        let is_idle = |entry: &Entry| entry.is_unbegun() || matches!(entry.stage, Stage::Waits(_));
+        if process.closing.is_some() && entries().any(|entry| is_idle(entry) && !entry.dropping) {
+            return complain("it closes and keeps what has not begun, or waits".to_owned());
+        }
+        if entries().any(|entry| entry.dropping) {
             return Ok(());
         }
         let is_suspect = |claimed: &Claimed| claimed.life.is_suspect();

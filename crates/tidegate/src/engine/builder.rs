@@ -230,19 +230,22 @@ impl EngineBuilder {
         let id = store.enlist(worker).await?;
         let pool = SlotPool::new(self.config.slots).expect("the settings were checked");
         let (inbox, messages) = mpsc::unbounded_channel();
+        let (report, reports) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             store,
             pool,
             workflows,
             queue: self.config.queues[0].as_str().into(),
             inbox,
+            reports: report,
             events: broadcast::channel(event::CAPACITY).0,
             metrics: Default::default(),
             closing: watch::channel(Default::default()).0,
             clock: self.clock,
         });
         let states = Arc::new(self.states);
-        let worker = Worker::new(shared.clone(), messages, id, states, self.config.in_memory_max);
+        let max = self.config.in_memory_max;
+        let worker = Worker::new(shared.clone(), messages, reports, id, states, max);
         tokio::spawn(worker.run());
         Ok(Engine { shared })
     }

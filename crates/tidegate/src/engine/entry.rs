@@ -1,23 +1,26 @@
 //! One call of a body: a spawned task that reports how it ended, whatever happens to it.
 
+use super::Shared;
 use super::event::{Event, What};
-use super::{Message, Shared};
 use crate::attempt::{Attempt, Observer, Record};
 use crate::context::{Around, States};
-use crate::error::Panic;
+use crate::error::{Closed, Panic};
 use crate::gate::{Gate, Passed};
 use crate::handle::TaskHandle;
-use crate::slot::SlotToken;
+use crate::slot::{InLine, SlotPool, SlotToken};
 use crate::task::{Body, Returned};
 use crate::task_error::TaskError;
 use crate::wait::WaitError;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tidegate_core::dispatcher::{End, Said};
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Failure, Fence};
-use tidegate_core::plan::Plan;
+use tidegate_core::plan::{Plan, TaskPlan};
+use tidegate_core::slot::Lane;
 use tidegate_core::store::{Claimed, TaskKey};
 use tidegate_core::{RunId, TaskExecutionId};
 use tokio::sync::oneshot;
@@ -50,6 +53,11 @@ impl Entry {
         self.plan.graph().name(self.index)
     }
 
+    /// Whether its body was entered.
+    pub(super) fn has_begun(&self) -> bool {
+        self.attempt.get().is_some()
+    }
+
     /// How long the attempt has computed.
     pub(super) fn active(&self) -> Duration {
         self.before + self.attempt().map_or(Duration::ZERO, |attempt| attempt.active().0)
@@ -77,7 +85,7 @@ impl Entry {
 
     fn say(&self, said: Said) {
         // Without the loop nobody is left to hear it; the task is taken over like a dead worker's.
-        let _ = self.shared.inbox.send(Message::Said(self.key, self.fence, said));
+        let _ = self.shared.reports.send((self.key, self.fence, said));
     }
 
     fn publish(&self, what: impl FnOnce(String) -> What) {
@@ -131,7 +139,7 @@ pub(super) struct Start {
 }
 
 /// Starts an entry.
-pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHandle) {
+pub(super) fn start(shared: &Arc<Shared>, mut start: Start) -> (Arc<Entry>, AbortHandle) {
     let claimed = &start.claimed;
     let entry = Arc::new(Entry {
         shared: shared.clone(),
@@ -146,31 +154,66 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHan
         attempt: OnceLock::new(),
         stage: AtomicU8::new(UNDER_WAY),
     });
+    // The place in line is taken before the task is spawned, or what is claimed later could be
+    // polled sooner and overtake it.
+    let slot = match start.slot.take() {
+        Some(slot) => Place::Begun(slot),
+        None => stand_in_line(shared.pool.clone(), start.claimed.plan.task(start.claimed.index)),
+    };
     // The report is made before the task is spawned: a task that is dropped unpolled reports too.
     let report = Report { entry: entry.clone(), end: None };
-    let task = tokio::spawn(enter(report, start));
+    let task = tokio::spawn(enter(report, start, slot));
     (entry, task.abort_handle())
 }
 
-async fn enter(mut report: Report, start: Start) {
-    let Start { claimed, body, states, slot, leave } = start;
+/// How a task that is to be entered comes by its slot.
+enum Place {
+    /// It was begun with it.
+    Begun(SlotToken),
+    Granted(SlotToken),
+    InLine(InLine),
+    /// The pool is closed.
+    Nowhere,
+}
+
+fn stand_in_line(pool: SlotPool, planned: &TaskPlan) -> Place {
+    let (weight, priority) = (planned.weight, planned.priority);
+    let mut line = InLine::new(pool.clone(), Lane::Start, weight, priority);
+    match line.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(())) => Place::Granted(SlotToken::granted(pool, weight, priority)),
+        Poll::Ready(Err(Closed)) => Place::Nowhere,
+        Poll::Pending => Place::InLine(line),
+    }
+}
+
+async fn enter(mut report: Report, start: Start, place: Place) {
+    let Start { claimed, body, states, leave, .. } = start;
     let entry = report.entry.clone();
     let execution = claimed.execution();
-    let slot = match slot {
-        Some(slot) => slot,
-        None => {
+    let (begun, slot) = match place {
+        Place::Begun(slot) => (true, slot),
+        Place::Granted(slot) => (false, slot),
+        Place::InLine(mut line) => {
+            // Out of a closed pool it is dropped, and so handed back.
+            let Ok(()) = poll_fn(|cx| line.poll(cx)).await else { return };
             let planned = claimed.plan.task(claimed.index);
-            let line = entry.shared.pool.acquire().weight(planned.weight);
-            // A closed pool, or one that was made too small: dropped, and so handed back.
-            let Ok(slot) = line.priority(planned.priority).await else { return };
-            entry.say(Said::Begins);
-            if let Some(leave) = leave {
-                // Without the loop there is nobody to give leave.
+            let pool = entry.shared.pool.clone();
+            (false, SlotToken::granted(pool, planned.weight, planned.priority))
+        }
+        Place::Nowhere => return,
+    };
+    if !begun {
+        entry.say(Said::Begins);
+        match leave {
+            // Without the loop there is nobody to give leave.
+            Some(leave) => {
                 let Ok(()) = leave.await else { return };
             }
-            slot
+            // The loop was woken and may be in line behind this task on its thread, where nobody
+            // else can take it up, and the body may block that thread.
+            None => tokio::task::yield_now().await,
         }
-    };
+    }
     entry.publish(|task| What::Began { task, attempt: entry.number });
     let attempt = attempt(&entry, execution, slot);
     let around = Around::new(*claimed, states);

@@ -1,12 +1,16 @@
 //! What happens, told to whoever listens.
 
+use super::shutdown::{self, Stage};
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::Reason;
 use tidegate_core::store::Happened;
 use tidegate_core::{RunId, Timestamp};
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, watch};
 
 /// How many events a subscriber may be behind before it misses some.
 pub(super) const CAPACITY: usize = 1_000;
@@ -81,6 +85,7 @@ pub enum What {
 #[derive(Debug)]
 pub struct Subscription {
     events: broadcast::Receiver<Event>,
+    closing: watch::Receiver<Stage>,
 }
 
 /// A subscriber was too slow.
@@ -99,11 +104,11 @@ impl fmt::Display for Missed {
 impl std::error::Error for Missed {}
 
 impl Subscription {
-    pub(super) fn new(events: broadcast::Receiver<Event>) -> Self {
-        Subscription { events }
+    pub(super) fn new(events: broadcast::Receiver<Event>, closing: watch::Receiver<Stage>) -> Self {
+        Subscription { events, closing }
     }
 
-    /// The next event; `None` when the engine is gone.
+    /// The next event; `None` when the engine has stopped and all was heard.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -112,7 +117,22 @@ impl Subscription {
     /// [`Missed`] says how many events came too fast; the next call goes on with the oldest that is
     /// left.
     pub async fn next(&mut self) -> Result<Option<Event>, Missed> {
-        match self.events.recv().await {
+        let received = {
+            let (mut event, mut over) =
+                (pin!(self.events.recv()), pin!(shutdown::over(&mut self.closing)));
+            poll_fn(|cx| match event.as_mut().poll(cx) {
+                Poll::Pending => over.as_mut().poll(cx).map(|()| None),
+                Poll::Ready(event) => Poll::Ready(Some(event)),
+            })
+            .await
+        };
+        // What was told before the end is still there.
+        let received = received.unwrap_or_else(|| match self.events.try_recv() {
+            Ok(event) => Ok(event),
+            Err(TryRecvError::Lagged(count)) => Err(RecvError::Lagged(count)),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => Err(RecvError::Closed),
+        });
+        match received {
             Ok(event) => Ok(Some(event)),
             Err(RecvError::Closed) => Ok(None),
             Err(RecvError::Lagged(count)) => Err(Missed { count }),

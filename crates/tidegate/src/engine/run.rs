@@ -13,7 +13,7 @@ use tidegate_core::lifecycle::{Kind, Life, Reason, State};
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{Bytes, Granted, Record, Request, RunView, Scope, StoreError};
 use tidegate_core::{RunId, Timestamp};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// One execution of a workflow. Made by submitting one, or by [`Engine::run`]. Dropping it changes
 /// nothing.
@@ -160,12 +160,17 @@ impl Run {
             Some(cell) => cell.clone(),
             None => {
                 let cell = Arc::new(Cell::new());
-                // The watch first: an end between the look and the watch would be missed.
-                let message = Message::Watch(self.id, cell.clone());
-                shared.inbox.send(message).map_err(|_| WaitRunError::Closed)?;
+                let (heard, watched) = oneshot::channel();
+                // Without the loop there is still what is stored.
+                let _ = shared.inbox.send(Message::Watch(self.id, cell.clone(), heard));
+                // Watched first: an end between the look and the watch would be missed.
+                let watched = watched.await.is_ok();
                 let view = self.view().await?;
                 if view.run.ended.is_some() {
                     return Ok(self.with_outputs(view).await?);
+                }
+                if !watched {
+                    return Err(WaitRunError::Closed);
                 }
                 cell
             }
@@ -394,10 +399,15 @@ impl Cell {
         }
     }
 
-    /// The run as it ended, if all of its tasks ended before the eyes of this process.
+    /// The run as it ended, if all that is to be said of it happened before the eyes of this
+    /// process.
     fn status(&self, id: RunId, outcome: RunOutcome) -> Option<RunStatus> {
         let inner = lock(&self.inner);
         let plan = inner.plan.as_ref().filter(|plan| plan.task_count() == inner.ends.len())?;
+        // What went wrong in an attempt before the last is in the store alone.
+        if inner.ends.iter().any(|(_, task)| task.attempt > 1 && task.error.is_none()) {
+            return None;
+        }
         let mut ends = inner.ends.clone();
         ends.sort_unstable_by_key(|(task, _)| *task);
         let tasks = ends.into_iter().map(|(_, state)| state).collect();

@@ -37,6 +37,12 @@ pub(super) async fn begun(mut stage: watch::Receiver<Stage>) {
     let _ = stage.wait_for(|stage| !matches!(stage, Stage::Open)).await;
 }
 
+/// Returns when everything is over.
+pub(super) async fn over(stage: &mut watch::Receiver<Stage>) {
+    // A sender that is gone has shut down for good.
+    let _ = stage.wait_for(|stage| matches!(stage, Stage::Closed(_))).await;
+}
+
 pub(super) async fn report(mut stage: watch::Receiver<Stage>) -> ShutdownReport {
     match stage.wait_for(|stage| matches!(stage, Stage::Closed(_))).await.as_deref() {
         Ok(Stage::Closed(report)) => report.clone(),

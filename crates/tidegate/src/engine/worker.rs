@@ -7,11 +7,12 @@
 use super::event::{Event, What};
 use super::run::Cell;
 use super::shutdown::{AFTER_TELLING, ShutdownReport, Stage};
-use super::{Message, Metrics, Shared, SubmitError, Tickets, entry};
+use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry};
 use crate::context::States;
 use crate::slot::{Ended as Counted, SlotToken};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -21,8 +22,8 @@ use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Ticket, Todo};
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Bytes, Claimed, Ended, Granted, Happened, Record, StoreError, Submitted, TaskKey, Turn, TurnId,
-    Turned,
+    Bytes, Claimed, Ended, Granted, Happened, Record, Store, StoreError, Submitted, TaskKey, Turn,
+    TurnId, Turned,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -35,16 +36,29 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// that failed it is compared at once; otherwise nothing that can happen makes the two differ.
 const ROLL_CALL_EVERY: u32 = 60;
 
+/// Runs somebody waits for here that are looked up with each look. Most ends are told; those of
+/// other workers, and those of which the answer was lost, are found so.
+const LOOKED_UP_MAX: usize = 256;
+
 /// Messages taken in before the store is turned to again.
 const MESSAGES_MAX: usize = 4_096;
 
 type Handed = Pin<Box<dyn Future<Output = Result<Turned, StoreError>> + Send>>;
-type Looked = Pin<Box<dyn Future<Output = Result<Vec<WorkerId>, StoreError>> + Send>>;
+type Looked = Pin<Box<dyn Future<Output = Result<Seen, StoreError>> + Send>>;
+
+/// What a look at the store brings that nobody here was told of.
+struct Seen {
+    dead: Vec<WorkerId>,
+    ended: Vec<Ended>,
+}
 
 /// A worker and all that belongs to it.
 pub(super) struct Worker {
     shared: Arc<Shared>,
     inbox: mpsc::UnboundedReceiver<Message>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    /// Reports that were received and not taken in.
+    heard: Vec<Report>,
     id: WorkerId,
     dispatcher: Dispatcher,
     states: Arc<States>,
@@ -52,9 +66,12 @@ pub(super) struct Worker {
     submits: HashMap<Ticket, (RunId, oneshot::Sender<Result<Submitted, SubmitError>>)>,
     requests: HashMap<Ticket, oneshot::Sender<Result<Granted, StoreError>>>,
     entries: HashMap<TaskKey, Live>,
-    cells: HashMap<RunId, Vec<Weak<Cell>>>,
-    /// Units of slots that belong to the turn in flight.
+    cells: BTreeMap<RunId, Vec<Weak<Cell>>>,
+    /// The last of these whose end was looked up.
+    looked_up: Option<RunId>,
+    /// Units of slots that belong to the turn in flight, and to what was claimed by the one before.
     reserved: Option<SlotToken>,
+    granted: Option<SlotToken>,
     /// When to look whether a task has used up its time.
     limits: BinaryHeap<Reverse<(Instant, TaskKey, Fence)>>,
     turn: Option<(Handed, Instant, usize)>,
@@ -74,7 +91,12 @@ struct Live {
     abort: AbortHandle,
     leave: Option<oneshot::Sender<()>>,
     limit: Option<Duration>,
-    /// What it returned, until its end is recorded.
+    /// Whether it waits, and whether its limit is going to be looked at: while it waits, its time
+    /// stands still.
+    waits: bool,
+    watched: bool,
+    /// Whether it has succeeded, and what it returned, until its end is recorded.
+    succeeded: bool,
     output: Option<Bytes>,
 }
 
@@ -89,8 +111,9 @@ struct Closing {
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, looked at on the spot")]
 enum Woke {
     Turned(Result<Turned, StoreError>),
-    Looked(Result<Vec<WorkerId>, StoreError>),
+    Looked(Result<Seen, StoreError>),
     Messages,
+    Reports,
     Timer,
 }
 
@@ -98,6 +121,7 @@ impl Worker {
     pub(super) fn new(
         shared: Arc<Shared>,
         inbox: mpsc::UnboundedReceiver<Message>,
+        reports: mpsc::UnboundedReceiver<Report>,
         id: WorkerId,
         states: Arc<States>,
         in_memory_max: u32,
@@ -105,6 +129,8 @@ impl Worker {
         Worker {
             shared,
             inbox,
+            reports,
+            heard: Vec::new(),
             id,
             dispatcher: Dispatcher::new(id, in_memory_max),
             states,
@@ -112,8 +138,10 @@ impl Worker {
             submits: HashMap::new(),
             requests: HashMap::new(),
             entries: HashMap::new(),
-            cells: HashMap::new(),
+            cells: BTreeMap::new(),
+            looked_up: None,
             reserved: None,
+            granted: None,
             limits: BinaryHeap::new(),
             turn: None,
             look: None,
@@ -136,10 +164,17 @@ impl Worker {
                 timer.as_mut().reset(next);
             }
             match self.wake(&mut timer, &mut messages).await {
-                Woke::Turned(answer) => self.answered(answer),
-                Woke::Looked(Ok(dead)) => self.dispatcher.handle(Input::Dead(dead)),
-                Woke::Looked(Err(error)) => tracing::warn!(%error, "cannot look for dead workers"),
+                Woke::Turned(answer) => self.answered(answer).await,
+                Woke::Looked(Ok(Seen { dead, ended })) => {
+                    ended.into_iter().for_each(|ended| self.end_cells(ended));
+                    self.dispatcher.handle(Input::Dead(dead));
+                }
+                Woke::Looked(Err(error)) => {
+                    tracing::warn!(%error, "cannot look for dead workers");
+                    self.compares = true;
+                }
                 Woke::Messages => messages.drain(..).for_each(|message| self.hear(message)),
+                Woke::Reports => self.hear_reports(),
                 Woke::Timer => self.look_at_clock(Instant::now()),
             }
             self.perform();
@@ -159,8 +194,14 @@ impl Worker {
             {
                 return Poll::Ready(Woke::Turned(answer));
             }
+            // Before the reports: whoever submits does not wait behind a hundred thousand tasks that
+            // go on at once.
             if let Poll::Ready(1..) = self.inbox.poll_recv_many(cx, messages, MESSAGES_MAX) {
                 return Poll::Ready(Woke::Messages);
+            }
+            let Worker { reports, heard, .. } = self;
+            if let Poll::Ready(1..) = reports.poll_recv_many(cx, heard, MESSAGES_MAX) {
+                return Poll::Ready(Woke::Reports);
             }
             if let Some(look) = &mut self.look
                 && let Poll::Ready(dead) = look.as_mut().poll(cx)
@@ -188,16 +229,37 @@ impl Worker {
                 self.requests.insert(ticket, reply);
                 self.dispatcher.handle(Input::Request(request, ticket));
             }
-            Message::Watch(run, cell) => {
+            Message::Watch(run, cell, heard) => {
                 self.cells.entry(run).or_default().push(Arc::downgrade(&cell));
-            }
-            Message::Said(task, fence, said) => {
-                if let Said::Ends(end) = &said {
-                    self.ended(task, fence, end);
-                }
-                self.dispatcher.handle(Input::Said { task, fence, said });
+                // Whoever asked may have gone.
+                let _ = heard.send(());
             }
             Message::Close(grace) => self.close(grace),
+        }
+    }
+
+    /// An entry begins to wait, or has waited.
+    fn waits(&mut self, task: TaskKey, fence: Fence, waits: bool) {
+        let live = self.entries.get_mut(&task).filter(|live| live.entry.fence == fence);
+        let Some(live) = live else { return };
+        live.waits = waits;
+        if let Some(limit) = live.limit.filter(|_| !waits && !live.watched) {
+            live.watched = true;
+            let at = Instant::now() + limit.saturating_sub(live.entry.active());
+            self.limits.push(Reverse((at, task, fence)));
+        }
+    }
+
+    /// Takes in what tasks have said.
+    fn hear_reports(&mut self) {
+        for (task, fence, said) in std::mem::take(&mut self.heard) {
+            match &said {
+                Said::Ends(end) => self.ended(task, fence, end),
+                Said::Defers { .. } => self.waits(task, fence, true),
+                Said::Resumes => self.waits(task, fence, false),
+                Said::Begins => {}
+            }
+            self.dispatcher.handle(Input::Said { task, fence, said });
         }
     }
 
@@ -210,22 +272,26 @@ impl Worker {
         let pool = &self.shared.pool;
         match end {
             End::Succeeded { output, .. } => {
-                live.output = output.clone();
+                (live.succeeded, live.output) = (true, output.clone());
                 pool.count(Counted::Succeeded);
             }
             End::Failed { failure: Failure::Timeout, .. } => pool.count(Counted::TimedOut),
             End::Failed { .. } => pool.count(Counted::Failed),
+            // What never began was not executed.
+            End::Dropped { .. } if !live.entry.has_begun() => {}
             End::Snoozed(_) | End::Dropped { .. } => pool.count(Counted::Cancelled),
         }
         if let Some(closing) = &mut self.closing {
             let name = || (live.entry.run, live.entry.name().to_owned());
             match end {
-                End::Dropped { .. } => {
+                End::Dropped { .. } if self.dispatcher.would_hand_back(task, fence) => {
                     closing.report.handed_back.push(name());
-                    if closing.told {
+                    if closing.told && !live.waits {
                         closing.report.dropped.push(name());
                     }
                 }
+                // Somebody has cancelled it.
+                End::Dropped { .. } => {}
                 _ => closing.report.finished += 1,
             }
         }
@@ -244,9 +310,6 @@ impl Worker {
             }
             todos.into_iter().for_each(|todo| self.do_it(todo));
         }
-        if self.dispatcher.units_in_flight() == 0 {
-            self.reserved = None;
-        }
     }
 
     fn do_it(&mut self, todo: Todo) {
@@ -262,6 +325,12 @@ impl Worker {
                 }
             }
             Todo::Drop(task) => self.drop_entry(task),
+            Todo::NotStarted(claimed) => {
+                if let Some(closing) = &mut self.closing {
+                    let name = claimed.plan.graph().name(claimed.index).to_owned();
+                    closing.report.handed_back.push((claimed.run, name));
+                }
+            }
             Todo::Submitted(ticket, submitted) => {
                 let Some((id, reply)) = self.submits.remove(&ticket) else { return };
                 match &submitted {
@@ -290,8 +359,8 @@ impl Worker {
     fn start(&mut self, claimed: Box<Claimed>, asks: bool) {
         let planned = claimed.plan.task(claimed.index);
         let begun = claimed.life.state.kind() == Kind::Active;
-        let slot = self.reserved.as_mut().filter(|_| begun);
-        let slot = slot.map(|reserved| reserved.carve(planned.weight, planned.priority));
+        let slot = self.granted.as_mut().filter(|_| begun);
+        let slot = slot.map(|granted| granted.carve(planned.weight, planned.priority));
         assert_eq!(slot.is_some(), begun, "what is begun was begun on units kept for it");
         let workflow = self.shared.workflows.get(claimed.plan.workflow());
         let body = workflow.and_then(|workflow| {
@@ -309,7 +378,9 @@ impl Worker {
         let states = self.states.clone();
         let start = entry::Start { claimed, body, states, slot, leave: given };
         let (entry, abort) = entry::start(&self.shared, start);
-        self.entries.insert(key, Live { entry, abort, leave, limit, output: None });
+        let (waits, watched, succeeded, output) = (false, limit.is_some(), false, None);
+        let live = Live { entry, abort, leave, limit, waits, watched, succeeded, output };
+        self.entries.insert(key, live);
     }
 
     /// An entry is to go away. It reports when it has.
@@ -352,12 +423,17 @@ impl Worker {
     }
 
     fn run_ended(&mut self, ended: Ended) {
+        self.end_cells(ended);
+        self.publish(ended.id, || What::Finished { outcome: ended.outcome });
+    }
+
+    /// Tells whoever waits for a run that it has ended.
+    fn end_cells(&mut self, ended: Ended) {
         for cell in self.cells.remove(&ended.id).into_iter().flatten() {
             if let Some(cell) = cell.upgrade() {
                 cell.end(ended.outcome);
             }
         }
-        self.publish(ended.id, || What::Finished { outcome: ended.outcome });
     }
 
     fn publish(&self, run: RunId, what: impl FnOnce() -> What) {
@@ -384,13 +460,48 @@ impl Worker {
         self.turn = Some((handed, Instant::now(), items));
     }
 
-    fn answered(&mut self, answer: Result<Turned, StoreError>) {
+    /// A turn was taken. The next one is handed in before what came of this one is done, if there is
+    /// something to report: the store works meanwhile. If there is not, the bodies that are started
+    /// here get a moment first: the short ones end in it, and make the next turn worth its commit.
+    async fn answered(&mut self, answer: Result<Turned, StoreError>) {
         if let Some((_, since, items)) = self.turn.take() {
             self.metrics.turns_total += 1;
             self.metrics.turn_items_total += items as u64;
             self.metrics.turn_time += since.elapsed();
         }
         self.dispatcher.handle(Input::Answered(answer));
+        // A turn that is to be handed in again keeps its units.
+        if self.dispatcher.units_in_flight() == 0 {
+            self.granted = self.reserved.take();
+        }
+        self.receive_reports();
+        let todos: Vec<Todo> = self.dispatcher.todos().collect();
+        // What was claimed stands in line before the next turn asks for slots. If somebody listens,
+        // all is done in order, so that what they hear is.
+        let heard = self.shared.events.receiver_count() > 0;
+        let is_start = |todo: &Todo| heard || matches!(todo, Todo::Start { .. });
+        let (starts, others): (Vec<Todo>, Vec<Todo>) = todos.into_iter().partition(is_start);
+        starts.into_iter().for_each(|todo| self.do_it(todo));
+        self.granted = None;
+        if self.dispatcher.has_news() {
+            self.hand_in();
+        }
+        others.into_iter().for_each(|todo| self.do_it(todo));
+        self.perform();
+        if self.turn.is_none() {
+            let_others_run().await;
+            self.receive_reports();
+        }
+    }
+
+    /// Takes in what tasks have said so far.
+    fn receive_reports(&mut self) {
+        while self.heard.len() < MESSAGES_MAX
+            && let Ok(report) = self.reports.try_recv()
+        {
+            self.heard.push(report);
+        }
+        self.hear_reports();
     }
 
     fn next_timer(&self) -> Instant {
@@ -431,8 +542,12 @@ impl Worker {
     /// Whether a task has used up its time. It is ended here and not by itself: it may block its
     /// thread.
     fn look_at_limit(&mut self, task: TaskKey, fence: Fence, now: Instant) {
-        let Some(live) = self.entries.get(&task) else { return };
+        let Some(live) = self.entries.get_mut(&task) else { return };
         let Some(limit) = live.limit.filter(|_| live.entry.fence == fence) else { return };
+        live.watched = !live.waits;
+        if live.waits {
+            return;
+        }
         let left = limit.saturating_sub(live.entry.active());
         if !left.is_zero() {
             self.limits.push(Reverse((now + left, task, fence)));
@@ -453,14 +568,28 @@ impl Worker {
         // After a stall one look, not a burst.
         self.watch_at = now + WATCH_EVERY;
         self.looks += 1;
-        if std::mem::take(&mut self.compares) || self.looks.is_multiple_of(ROLL_CALL_EVERY) {
+        let compares = std::mem::take(&mut self.compares);
+        if compares || self.looks.is_multiple_of(ROLL_CALL_EVERY) {
             self.dispatcher.handle(Input::RollCall);
         }
+        // Somebody else may have made something ready, without a word to this worker.
+        self.dispatcher.handle(Input::Alarm);
         self.cells.retain(|_, cells| cells.iter().any(|cell| cell.strong_count() > 0));
+        // A success that came too late, because somebody else had ended the task.
+        self.entries.retain(|&task, live| !live.succeeded || self.dispatcher.owns(task));
         if self.look.is_none() && self.closing.is_none() {
-            let store = self.shared.store.clone();
-            self.look = Some(Box::pin(async move { store.dead().await }));
+            let runs = self.waited_for(if compares { usize::MAX } else { LOOKED_UP_MAX });
+            self.look = Some(Box::pin(look(self.shared.store.clone(), runs)));
         }
+    }
+
+    /// The next runs that somebody waits for, so many at most; after the last come the first.
+    fn waited_for(&mut self, most: usize) -> Vec<RunId> {
+        let after = self.looked_up.map_or(Bound::Unbounded, Bound::Excluded);
+        let runs = self.cells.range((after, Bound::Unbounded)).take(most);
+        let runs: Vec<RunId> = runs.map(|(&run, _)| run).collect();
+        self.looked_up = runs.last().copied().filter(|_| runs.len() == most);
+        runs
     }
 
     fn close(&mut self, grace: Duration) {
@@ -509,7 +638,9 @@ impl Worker {
             ahead: readings.ahead,
             deferred: readings.deferred,
             suspects: readings.suspects,
-            active: readings.owned.saturating_sub(readings.ahead + readings.deferred),
+            active: readings
+                .owned
+                .saturating_sub(readings.ahead + readings.deferred + readings.suspects),
             more_ready,
             failed_turns_total: readings.failed_turns,
             recoveries_total: readings.recoveries,
@@ -535,6 +666,32 @@ impl Drop for Worker {
             }
         });
     }
+}
+
+/// Which workers are dead, and which of these runs have ended: another worker may have ended them,
+/// or the answer that would have said so was lost.
+async fn look(store: Arc<dyn Store>, runs: Vec<RunId>) -> Result<Seen, StoreError> {
+    let mut ended = Vec::new();
+    for id in runs {
+        let run = store.run(id).await?.map(|view| view.run);
+        let over = run.and_then(|run| Some(Ended { key: run.key, id, outcome: run.ended?.0 }));
+        ended.extend(over);
+    }
+    Ok(Seen { dead: store.dead().await?, ended })
+}
+
+/// Goes to the end of the line of what can run on this thread, where other threads can take it up:
+/// unlike with `yield_now`, a body that blocks this thread does not hold the loop up.
+async fn let_others_run() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// What a turn carries, for the size of batches.

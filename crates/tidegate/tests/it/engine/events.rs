@@ -1,6 +1,7 @@
 //! The status channel: blocks nobody, loses nothing that matters, says what it loses.
 
-use super::support::{Gates, Place, is_sound, on_every_store, recorded, until_kind, with_gates, within};
+use super::gates::{Gates, is_sound, recorded, until_kind, with_gates};
+use super::support::{Place, on_every_store, within};
 use std::time::Duration;
 use tidegate::engine::{Missed, Subscription, What};
 use tidegate::{Backoff, Context, Event, RunId, RunOutcome, Task, TaskError, TaskHandle, Workflow};

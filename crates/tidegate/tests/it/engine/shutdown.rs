@@ -1,10 +1,12 @@
 //! Stopping: in good order, and what it is not.
 
-use super::support::{
-    Gates, Place, fake_clock, is_sound, life, on_every_store, on_paused_time, recorded, until,
-    until_kind, with_gates, within,
+use super::gates::{
+    Gates, Process, fake_clock, is_sound, life, on_paused_time, recorded, until_kind, with_gates,
 };
+use super::support::{Place, on_every_store, until, within};
+use futures_util::poll;
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::engine::{SubmitError, WaitRunError};
@@ -48,13 +50,17 @@ on_every_store! {
         let waits = submit(&engine, "wait", "b").await;
         gates.arrived("a", 1).await;
         until_kind(engine.store(), waits.id(), Kind::Deferred).await;
-        let both = tokio::spawn({
+        let first = tokio::spawn({
             let engine = engine.clone();
-            async move { tokio::join!(engine.shutdown(HOUR), engine.shutdown(NOW)) }
+            async move { engine.shutdown(HOUR).await }
         });
-        engine.closing().await;
+        until_kind(engine.store(), waits.id(), Kind::Ready).await;
+        let mut second = pin!(engine.shutdown(NOW));
+        assert!(poll!(&mut second).is_pending());
+        // What is asked after it is answered after it was heard.
+        engine.unpause().await.unwrap();
         gates.open("a");
-        let (first, second) = both.await.unwrap();
+        let (first, second) = (first.await.unwrap(), second.await);
         assert_eq!((first.finished, first.handed_back.len()), (1, 1));
         assert_eq!(first, second);
         assert_eq!(engine.shutdown(HOUR).await, first);
@@ -182,6 +188,27 @@ on_every_store! {
         is_sound(&store).await;
     }
 
+    async fn what_is_cancelled_while_the_engine_stops_is_not_handed_back(place: Place) {
+        let gates = Gates::default();
+        let engine = with_gates(place.engine(), &gates).start().await.unwrap();
+        let run = submit(&engine, "hold", "never").await;
+        submit(&engine, "hold", "a").await;
+        gates.arrived("never", 1).await;
+        gates.arrived("a", 1).await;
+        let shutdown = tokio::spawn({
+            let engine = engine.clone();
+            async move { engine.shutdown(HOUR).await }
+        });
+        engine.closing().await;
+        assert!(run.cancel().await.unwrap());
+        until("it is gone", async || engine.metrics().cancelled_total == 1).await;
+        gates.open("a");
+        let report = shutdown.await.unwrap();
+        assert_eq!((report.handed_back, report.dropped, report.finished), (vec![], vec![], 1));
+        assert_eq!(run.wait().await.unwrap().outcome(), Some(RunOutcome::Cancelled));
+        is_sound(engine.store()).await;
+    }
+
     async fn dropping_the_last_engine_is_not_shutting_down(place: Place) {
         let gates = Gates::default();
         let store = place.store().await;
@@ -234,13 +261,15 @@ async fn last(context: &mut Context<i64>, handle: &TaskHandle) -> Result<bool, T
 /// Notes when it was told.
 async fn note(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
     handle.cancelled().await;
-    context.state::<tokio::sync::watch::Sender<Option<Instant>>>()?.send_replace(Some(Instant::now()));
+    context
+        .state::<tokio::sync::watch::Sender<Option<Instant>>>()?
+        .send_replace(Some(Instant::now()));
     std::future::pending().await
 }
 
 on_paused_time! {
     async fn what_is_shorter_than_the_grace_ends_and_what_is_longer_has_five_seconds_more(place: Place) {
-        let (told_at, told) = tokio::sync::watch::channel(None);
+        let (told_at, told) = tokio::sync::watch::channel(None::<Instant>);
         let engine = place.engine().slots(8).clock(fake_clock()).state(told_at);
         let engine = engine
             .workflow(Workflow::of(Task::new("last", last)).unwrap())
@@ -284,6 +313,18 @@ on_paused_time! {
         assert_eq!(report.dropped, []);
     }
 
+    async fn a_task_that_waits_when_it_is_told_is_handed_back_and_not_dropped(place: Place) {
+        let workflow = Workflow::of(Task::new("tidy", tidy)).unwrap();
+        let engine = place.engine().clock(fake_clock()).workflow(workflow).start().await.unwrap();
+        let run = engine.submit("tidy", ()).await.unwrap();
+        until_kind(engine.store(), run.id(), Kind::Active).await;
+        let begun = Instant::now();
+        let report = engine.shutdown(Duration::from_secs(10)).await;
+        assert_eq!(begun.elapsed().as_secs(), 10);
+        assert_eq!(report.handed_back, [(run.id(), "tidy".to_owned())]);
+        assert_eq!(report.dropped, []);
+    }
+
     async fn a_task_that_begins_to_wait_while_the_engine_stops_is_handed_back_then(place: Place) {
         let gates = Gates::default();
         let turning = Workflow::of(Task::new("turn", turn)).unwrap();
@@ -305,6 +346,13 @@ on_paused_time! {
     }
 }
 
+/// Computes until it is told to stop, then waits.
+async fn tidy(_: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
+    handle.cancelled().await;
+    handle.sleep(HOUR).await?;
+    Ok(())
+}
+
 /// Computes, then waits for ever.
 async fn turn(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
     let gates: Arc<Gates> = context.state()?;
@@ -317,7 +365,7 @@ async fn turn(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskErro
 async fn the_end_of_the_runtime_tells_whoever_waits() {
     let (place, gates) = (Place::memory(), Gates::default());
     let engine = with_gates(place.engine(), &gates);
-    let (process, engine) = super::support::Process::start(engine).await;
+    let (process, engine) = Process::start(engine).await;
     let run = submit(&engine, "hold", "never").await;
     gates.arrived("never", 1).await;
     let waiting = tokio::spawn({

@@ -1,23 +1,17 @@
 //! Engines on each store, and ways to wait for what is to come.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
-use tidegate::{
-    Context, Engine, EngineBuilder, RunId, Task, TaskError, TaskHandle, Timestamp, Workflow,
-};
-use tidegate_core::lifecycle::{Kind, Life, WorkerId};
-use tidegate_core::store::{Happened, Store};
-use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use tidegate::{Engine, EngineBuilder};
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::store::Store;
 
 /// A place for a store. A second engine on the same place finds what the first has left.
 pub(crate) struct Place {
-    kind: Which,
+    kind: Kind,
 }
 
-enum Which {
+enum Kind {
     Memory(Arc<tidegate_core::memory::MemoryStore>),
     /// A folder, gone with the place.
     Sqlite(tempfile::TempDir),
@@ -25,7 +19,7 @@ enum Which {
 
 impl Place {
     pub(crate) fn memory() -> Self {
-        Place { kind: Which::Memory(Arc::default()) }
+        Place { kind: Kind::Memory(Arc::default()) }
     }
 
     pub(crate) fn sqlite() -> Self {
@@ -35,10 +29,39 @@ impl Place {
     /// An engine on this place.
     pub(crate) fn engine(&self) -> EngineBuilder {
         match &self.kind {
-            Which::Memory(store) => Engine::builder("memory:").store(store.clone()),
+            Kind::Memory(store) => Engine::builder("memory:").store(store.clone()),
             Kind::Sqlite(folder) => {
                 Engine::builder(format!("sqlite:{}", folder.path().join("jobs.db").display()))
             }
+        }
+    }
+
+    /// The store of this place, for a look past every engine, or to be wrapped.
+    pub(crate) async fn store(&self) -> Arc<dyn Store> {
+        match &self.kind {
+            Kind::Memory(store) => store.clone(),
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite(folder) => {
+                let path = folder.path().join("jobs.db");
+                let open = move || tidegate_sqlite::SqliteStore::open(path, Default::default());
+                Arc::new(tokio::task::spawn_blocking(open).await.unwrap().unwrap())
+            }
+            #[cfg(not(feature = "sqlite"))]
+            Kind::Sqlite(_) => unreachable!("there are no such places"),
+        }
+    }
+
+    /// All workers so far are dead, as if their processes were gone. Where a store notices by
+    /// itself that somebody is gone there is nothing to do.
+    pub(crate) fn bury_workers(&self) {
+        (1..1_000).for_each(|worker| self.bury_worker(worker));
+    }
+
+    /// The worker with this number is dead.
+    pub(crate) fn bury_worker(&self, worker: u64) {
+        match &self.kind {
+            Kind::Memory(store) => store.kill(WorkerId(worker)),
+            Kind::Sqlite(_) => {}
         }
     }
 }
@@ -68,19 +91,6 @@ macro_rules! on_every_store {
 }
 pub(crate) use on_every_store;
 
-/// Makes a test of an `async fn(Place)` on paused time, in memory: any other store takes real time,
-/// in which paused time would run away.
-macro_rules! on_paused_time {
-    ($(async fn $name:ident($place:ident: Place) $body:block)*) => {$(
-        #[tokio::test(start_paused = true)]
-        async fn $name() {
-            let $place = Place::memory();
-            $body
-        }
-    )*};
-}
-pub(crate) use on_paused_time;
-
 /// A test that hangs is a failure.
 pub(crate) async fn within<T>(test: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), test).await.expect("the test hangs")
@@ -95,126 +105,4 @@ pub(crate) async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     panic!("{what} did not come true");
-}
-
-/// Gates in the way of bodies, by name: each is shut until the test opens it. Given to an engine as
-/// its state.
-#[derive(Clone, Default)]
-pub(crate) struct Gates(Arc<Mutex<HashMap<String, Gate>>>);
-
-struct Gate {
-    open: watch::Sender<bool>,
-    arrivals: usize,
-}
-
-impl Gates {
-    fn with<T>(&self, name: &str, look: impl FnOnce(&mut Gate) -> T) -> T {
-        let mut gates = self.0.lock().unwrap();
-        let shut = || Gate { open: watch::channel(false).0, arrivals: 0 };
-        look(gates.entry(name.to_owned()).or_insert_with(shut))
-    }
-
-    /// Waits until the gate is open.
-    pub(crate) async fn pass(&self, name: &str) {
-        let mut open = self.with(name, |gate| {
-            gate.arrivals += 1;
-            gate.open.subscribe()
-        });
-        open.wait_for(|open| *open).await.expect("gates are not taken away");
-    }
-
-    /// Opens the gate, for good.
-    pub(crate) fn open(&self, name: &str) {
-        self.with(name, |gate| gate.open.send_replace(true));
-    }
-
-    /// How often somebody has come to the gate.
-    pub(crate) fn arrivals(&self, name: &str) -> usize {
-        self.with(name, |gate| gate.arrivals)
-    }
-
-    /// Waits until somebody has come to the gate so often.
-    pub(crate) async fn arrived(&self, name: &str, times: usize) {
-        until(name, async || self.arrivals(name) >= times).await;
-    }
-}
-
-/// Computes at the gate its input names; returns that name.
-async fn hold(context: &mut Context<String>) -> Result<String, TaskError> {
-    context.state::<Gates>()?.pass(context.input()).await;
-    Ok(context.input().clone())
-}
-
-/// Waits, without its slot, for the gate its input names; returns that name.
-async fn wait(context: &mut Context<String>, handle: &TaskHandle) -> Result<String, TaskError> {
-    let gates = context.state::<Gates>()?;
-    handle.defer_while(gates.pass(context.input())).await?;
-    Ok(context.input().clone())
-}
-
-/// Gives an engine the workflows `hold` and `wait`, of one task each of the same name, and gates
-/// for them.
-pub(crate) fn with_gates(engine: EngineBuilder, gates: &Gates) -> EngineBuilder {
-    engine
-        .workflow(Workflow::of(Task::new("hold", hold)).unwrap())
-        .workflow(Workflow::of(Task::new("wait", wait)).unwrap())
-        .state(gates.clone())
-}
-
-/// A process, as far as an engine can tell: a runtime that can die under it.
-pub(crate) struct Process {
-    die: oneshot::Sender<()>,
-    thread: thread::JoinHandle<()>,
-}
-
-impl Process {
-    /// Starts an engine in a process of its own.
-    pub(crate) async fn start(engine: EngineBuilder) -> (Self, Engine) {
-        let ((die, death), (started, start)) = (oneshot::channel(), oneshot::channel());
-        let thread = thread::spawn(move || {
-            // One thread: when it dies, nothing of the engine is polled any more.
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
-                assert!(started.send(engine.start().await.unwrap()).is_ok());
-                let _ = death.await;
-            });
-        });
-        (Process { die, thread }, start.await.unwrap())
-    }
-
-    /// It is gone when this returns.
-    pub(crate) async fn die(self) {
-        drop(self.die);
-        tokio::task::spawn_blocking(|| self.thread.join()).await.unwrap().unwrap();
-    }
-}
-
-/// A wall clock that follows tokio's, which a test may have paused.
-pub(crate) fn fake_clock() -> impl Fn() -> Timestamp + Send + Sync + 'static {
-    let start = Instant::now();
-    move || Timestamp::from_micros(1_700_000_000_000_000) + start.elapsed()
-}
-
-/// How the first task of a run stands in a store.
-pub(crate) async fn life(store: &Arc<dyn Store>, run: RunId) -> Life {
-    let view = store.run(run).await.unwrap().expect("the run exists");
-    view.tasks[0].life.clone()
-}
-
-/// Waits until the first task of a run stands so.
-pub(crate) async fn until_kind(store: &Arc<dyn Store>, run: RunId, kind: Kind) {
-    let stands = async || life(store, run).await.state.kind() == kind;
-    until(&format!("that it is {kind}"), stands).await;
-}
-
-/// What was recorded of a run.
-pub(crate) async fn recorded(store: &Arc<dyn Store>, run: RunId) -> Vec<Happened> {
-    let key = store.run(run).await.unwrap().expect("the run exists").run.key;
-    let records = store.records(Some(key), 0, u32::MAX).await.unwrap();
-    records.into_iter().map(|record| record.what).collect()
-}
-
-/// The store contradicts itself nowhere.
-pub(crate) async fn is_sound(store: &Arc<dyn Store>) {
-    assert_eq!(store.audit().await.unwrap(), []);
 }
