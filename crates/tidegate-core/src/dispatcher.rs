@@ -216,7 +216,7 @@ struct Owned {
     /// How many tasks come after it and may become ready with its end.
     children: u32,
     /// What the store has not been told.
-    untold: Option<Change>,
+    untold: Option<Box<Change>>,
     /// Whether it was asked to stop.
     stops: Option<Stops>,
 }
@@ -450,7 +450,7 @@ impl Dispatcher {
         match &mut task.untold {
             Some(change) => change.events.push(event),
             None => {
-                task.untold = Some(Change::new(key, event));
+                task.untold = Some(Box::new(Change::new(key, event)));
                 self.talking.push_back(key);
             }
         }
@@ -532,7 +532,7 @@ impl Dispatcher {
         for key in take(&mut self.talking) {
             // It may have been taken back since: a wait that was over at once leaves nothing.
             let untold = self.tasks.get_mut(&key).and_then(|task| task.untold.take());
-            changes.extend(untold);
+            changes.extend(untold.map(|change| *change));
         }
         changes
     }
@@ -620,7 +620,7 @@ impl Dispatcher {
             true => self.told(change.task, fence, false),
             false => {
                 let task = self.tasks.get_mut(&change.task).expect("whose change it is was found");
-                task.untold = Some(left);
+                task.untold = Some(Box::new(left));
                 self.talking.push_back(change.task);
             }
         }

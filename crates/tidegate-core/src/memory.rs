@@ -13,12 +13,12 @@
 //! alive until somebody says otherwise ([`MemoryStore::kill`]).
 
 use crate::graph::TaskIndex;
-use crate::lifecycle::{Fence, State, WorkerId};
+use crate::lifecycle::{State, WorkerId};
 use crate::plan::Plan;
-use crate::rows::{Gate, Head, Payload, Place, Row, Rows, Write};
+use crate::rows::{Gate, Head, Owned, Payload, Place, Row, Rows, Write};
 use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Scope, Store, StoreError, TaskKey, TaskView, Turn, TurnId, Turned,
+    Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned,
 };
 use crate::{RunId, Timestamp, audit, turn};
 use std::cmp::{Ordering, Reverse};
@@ -492,16 +492,12 @@ impl Rows for Memory {
         Ok(self.alarms.first().map(|&(alarm, _)| alarm))
     }
 
-    fn owned(
-        &mut self,
-        worker: WorkerId,
-        max: u32,
-    ) -> Result<Vec<(TaskKey, Fence, TurnId)>, Infallible> {
-        let row = |task: TaskKey| {
-            let row = &self.tasks[&task].0;
-            (task, row.life.fence, row.turn)
+    fn owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Infallible> {
+        let owned = |task: TaskKey| {
+            let Row { life, turn, .. } = &self.tasks[&task].0;
+            Owned { task, fence: life.fence, turn: *turn, stopping: life.stopping.is_some() }
         };
-        Ok(self.owned_by(worker).take(max as usize).map(row).collect())
+        Ok(self.owned_by(worker).take(max as usize).map(owned).collect())
     }
 
     fn ready(

@@ -162,6 +162,19 @@ impl Payload {
     }
 }
 
+/// What is told at once of a task that a worker owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owned {
+    /// Its number.
+    pub task: TaskKey,
+    /// By which right.
+    pub fence: Fence,
+    /// The last turn that changed it.
+    pub turn: TurnId,
+    /// Whether it was told to stop.
+    pub stopping: bool,
+}
+
 /// Finds and writes rows inside one transaction. What was written is found.
 pub trait Rows {
     /// Why it cannot.
@@ -191,11 +204,7 @@ pub trait Rows {
     fn next_alarm(&mut self) -> Result<Option<Timestamp>, Self::Error>;
 
     /// Tasks that this worker owns, by number.
-    fn owned(
-        &mut self,
-        worker: WorkerId,
-        max: u32,
-    ) -> Result<Vec<(TaskKey, Fence, TurnId)>, Self::Error>;
+    fn owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Self::Error>;
 
     /// Tasks behind an open gate in a queue that this worker serves and that is not paused, which it
     /// knows and which are not heavier than `heaviest`; by order, then by number.

@@ -15,7 +15,7 @@ use crate::graph::{Consequence, Outcome, Standing, TaskIndex};
 use crate::keys::KeyMap;
 use crate::lifecycle::{CancelledBy, Event, Fence, Kind, Life, Reason, State, WorkerId};
 use crate::plan::Plan;
-use crate::rows::{Head, Payload, Row, Rows, Write};
+use crate::rows::{Head, Owned, Payload, Row, Rows, Write};
 use crate::store::{
     Applied, Bytes, Change, Claimed, Ended, Granted, Happened, NewRun, RECOVER_MAX, Record,
     Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
@@ -162,7 +162,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     fn recover(&mut self, dead: WorkerId) -> Result<(), R::Error> {
         let owned = self.rows.owned(dead, RECOVER_MAX)?;
-        for &(task, ..) in &owned {
+        for &Owned { task, .. } in &owned {
             let at = self.task(task)?.expect("what a worker owns exists");
             let recovered = self.step(at, &Event::Recover)?;
             assert!(recovered, "what a worker owns is running");
@@ -177,13 +177,10 @@ impl<'t, R: Rows> Taking<'t, R> {
     /// All that the worker owns. What is to stop is told again: whoever wanted that may have been
     /// another worker, whose answer did not reach this one.
     fn call_roll(&mut self, worker: WorkerId) -> Result<(), R::Error> {
-        for (task, fence, _) in self.rows.owned(worker, u32::MAX)? {
+        for Owned { task, fence, stopping, .. } in self.rows.owned(worker, u32::MAX)? {
             self.answer.roll.push((task, fence));
-            let at = self.task(task)?.expect("what a worker owns exists");
-            let life = &self.tasks[at].row.life;
-            if life.stopping.is_some() {
-                let told = Told { task, fence, worker, kind: life.state.kind() };
-                self.answer.told.push(told);
+            if stopping {
+                self.answer.told.push(Told { task, fence, worker, kind: Kind::Active });
             }
         }
         Ok(())
@@ -418,7 +415,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             Some((change.task, fence))
         };
         let had: HashSet<(TaskKey, Fence)> = self.turn.changes.iter().filter_map(shown).collect();
-        for (task, fence, turn) in self.rows.owned(worker, u32::MAX)? {
+        for Owned { task, fence, turn, .. } in self.rows.owned(worker, u32::MAX)? {
             if turn != self.turn.id {
                 continue;
             }

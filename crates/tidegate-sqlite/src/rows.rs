@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Fence, WorkerId};
 use tidegate_core::plan::Plan;
-use tidegate_core::rows::{Gate, Payload, Row, Rows, Write};
+use tidegate_core::rows::{Gate, Owned, Payload, Row, Rows, Write};
 use tidegate_core::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
 use tidegate_core::{RunId, Timestamp};
 
@@ -90,14 +90,12 @@ impl Rows for Ledger<'_> {
         Ok(alarm.map(timestamp))
     }
 
-    fn owned(
-        &mut self,
-        worker: WorkerId,
-        max: u32,
-    ) -> Result<Vec<(TaskKey, Fence, TurnId)>, Error> {
+    fn owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Error> {
         let owned = self.sql.owned.query_map((worker.0 as i64, max), |row| {
-            let (fence, turn) = (row.get::<_, i64>(1)?, row.get::<_, i64>(2)?);
-            Ok((TaskKey(row.get(0)?), Fence(fence as u64), TurnId(turn as u64)))
+            let (task, stopping) = (TaskKey(row.get(0)?), row.get::<_, Option<i64>>(3)?.is_some());
+            let fence = Fence(row.get::<_, i64>(1)? as u64);
+            let turn = TurnId(row.get::<_, i64>(2)? as u64);
+            Ok(Owned { task, fence, turn, stopping })
         })?;
         Ok(owned.collect::<rusqlite::Result<_>>()?)
     }

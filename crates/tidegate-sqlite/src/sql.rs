@@ -102,7 +102,7 @@ statements! {
                      ORDER BY key");
     due = "SELECT key FROM task WHERE alarm <= ?1 ORDER BY alarm, key LIMIT ?2";
     next_alarm = "SELECT min(alarm) FROM task WHERE alarm IS NOT NULL";
-    owned = "SELECT key, fence, turn FROM task WHERE worker = ?1 ORDER BY key LIMIT ?2";
+    owned = "SELECT key, fence, turn, stopping FROM task WHERE worker = ?1 ORDER BY key LIMIT ?2";
     /// One lane from a place on.
     ready = "SELECT claim_order, key FROM task WHERE gate = 0 AND lane = ?1 \
              AND (claim_order, key) > (?2, ?3) ORDER BY claim_order, key LIMIT ?4";

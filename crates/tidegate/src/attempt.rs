@@ -52,6 +52,12 @@ pub(crate) trait Record: Send + Sync {
 
     /// Which attempt it is.
     fn number(&self) -> u32;
+
+    /// What tells it that it is to stop.
+    fn cancel_token(&self) -> &CancellationToken;
+
+    /// Whether it was told.
+    fn is_cancelled(&self) -> bool;
 }
 
 /// One entry of a task.

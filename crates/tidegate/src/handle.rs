@@ -191,7 +191,8 @@ impl TaskHandle {
     /// # Cancel safety
     /// Dropping it changes nothing.
     pub async fn cancelled(&self) {
-        match &self.attempt.cancel {
+        let engine = self.attempt.record().map(|record| record.cancel_token());
+        match engine.or(self.attempt.cancel.as_ref()) {
             Some(cancel) => cancel.cancelled().await,
             None => std::future::pending().await,
         }
@@ -199,7 +200,10 @@ impl TaskHandle {
 
     /// Whether the task is asked to stop.
     pub fn is_cancelled(&self) -> bool {
-        self.attempt.cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled())
+        match self.attempt.record() {
+            Some(record) => record.is_cancelled(),
+            None => self.attempt.cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled()),
+        }
     }
 
     /// The execution's id: the same on every entry and attempt of this task, and so an idempotency

@@ -8,7 +8,7 @@ use crate::error::{Closed, Panic};
 use crate::gate::{Gate, Passed};
 use crate::handle::TaskHandle;
 use crate::slot::{InLine, SlotPool, SlotToken};
-use crate::task::{Body, Returned};
+use crate::task::{Body, Entered, Returned};
 use crate::task_error::TaskError;
 use crate::wait::WaitError;
 use std::future::poll_fn;
@@ -38,7 +38,8 @@ pub(super) struct Entry {
     number: u32,
     /// Time computed in this attempt before this entry.
     before: Duration,
-    pub(super) cancel: CancellationToken,
+    /// Made when somebody wants to know, or to tell.
+    cancel: OnceLock<CancellationToken>,
     attempt: OnceLock<Weak<Attempt>>,
     stage: AtomicU8,
 }
@@ -51,6 +52,15 @@ const LEAKY: u8 = 2;
 impl Entry {
     pub(super) fn name(&self) -> &str {
         self.plan.graph().name(self.index)
+    }
+
+    /// Tells the body that it is to stop.
+    pub(super) fn cancel(&self) {
+        self.token().cancel();
+    }
+
+    fn token(&self) -> &CancellationToken {
+        self.cancel.get_or_init(CancellationToken::new)
     }
 
     /// Whether its body was entered.
@@ -125,6 +135,14 @@ impl Record for Entry {
     fn number(&self) -> u32 {
         self.number
     }
+
+    fn cancel_token(&self) -> &CancellationToken {
+        self.token()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancel.get().is_some_and(CancellationToken::is_cancelled)
+    }
 }
 
 /// What an entry starts with.
@@ -139,8 +157,8 @@ pub(super) struct Start {
 }
 
 /// Starts an entry.
-pub(super) fn start(shared: &Arc<Shared>, mut start: Start) -> (Arc<Entry>, AbortHandle) {
-    let claimed = &start.claimed;
+pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHandle) {
+    let Start { claimed, body, states, slot, leave } = start;
     let entry = Arc::new(Entry {
         shared: shared.clone(),
         key: claimed.key,
@@ -150,20 +168,33 @@ pub(super) fn start(shared: &Arc<Shared>, mut start: Start) -> (Arc<Entry>, Abor
         index: claimed.index,
         number: claimed.life.attempt,
         before: claimed.life.active,
-        cancel: CancellationToken::new(),
+        cancel: OnceLock::new(),
         attempt: OnceLock::new(),
         stage: AtomicU8::new(UNDER_WAY),
     });
     // The place in line is taken before the task is spawned, or what is claimed later could be
     // polled sooner and overtake it.
-    let slot = match start.slot.take() {
+    let place = match slot {
         Some(slot) => Place::Begun(slot),
-        None => stand_in_line(shared.pool.clone(), start.claimed.plan.task(start.claimed.index)),
+        None => stand_in_line(shared.pool.clone(), claimed.plan.task(claimed.index)),
     };
     // The report is made before the task is spawned: a task that is dropped unpolled reports too.
-    let report = Report { entry: entry.clone(), end: None };
-    let task = tokio::spawn(enter(report, start, slot));
+    let report = Report { entry: entry.clone(), over: false };
+    let entering = Box::new(Entering { claimed, body, states, place, leave, report });
+    let task = tokio::spawn(enter(entering));
     (entry, task.abort_handle())
+}
+
+/// An entry until its body is entered. Apart from that, so that a body which waits for long does not
+/// keep the room it took.
+struct Entering {
+    claimed: Box<Claimed>,
+    body: Arc<dyn Body>,
+    states: Arc<States>,
+    place: Place,
+    leave: Option<oneshot::Receiver<()>>,
+    // The last: the slot is free before the end is reported.
+    report: Report,
 }
 
 /// How a task that is to be entered comes by its slot.
@@ -186,45 +217,50 @@ fn stand_in_line(pool: SlotPool, planned: &TaskPlan) -> Place {
     }
 }
 
-async fn enter(mut report: Report, start: Start, place: Place) {
-    let Start { claimed, body, states, leave, .. } = start;
+async fn enter(entering: Box<Entering>) {
+    let Some((report, gate)) = begin(entering).await else { return };
+    if let Some(end) = end(gate.await) {
+        report.end(end);
+    }
+}
+
+/// Waits for the slot and for leave, and makes the body; `None`: it is not to be entered.
+async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
+    let Entering { claimed, place, leave, report, .. } = &mut *entering;
     let entry = report.entry.clone();
-    let execution = claimed.execution();
-    let (begun, slot) = match place {
+    let (begun, slot) = match std::mem::replace(place, Place::Nowhere) {
         Place::Begun(slot) => (true, slot),
         Place::Granted(slot) => (false, slot),
         Place::InLine(mut line) => {
             // Out of a closed pool it is dropped, and so handed back.
-            let Ok(()) = poll_fn(|cx| line.poll(cx)).await else { return };
+            poll_fn(|cx| line.poll(cx)).await.ok()?;
             let planned = claimed.plan.task(claimed.index);
             let pool = entry.shared.pool.clone();
             (false, SlotToken::granted(pool, planned.weight, planned.priority))
         }
-        Place::Nowhere => return,
+        Place::Nowhere => return None,
     };
     if !begun {
         entry.say(Said::Begins);
         match leave {
             // Without the loop there is nobody to give leave.
-            Some(leave) => {
-                let Ok(()) = leave.await else { return };
-            }
+            Some(leave) => leave.await.ok()?,
             // The loop was woken and may be in line behind this task on its thread, where nobody
             // else can take it up, and the body may block that thread.
             None => tokio::task::yield_now().await,
         }
     }
     entry.publish(|task| What::Began { task, attempt: entry.number });
-    let attempt = attempt(&entry, execution, slot);
+    let Entering { claimed, body, states, report, .. } = *entering;
+    let attempt = attempt(&entry, claimed.execution(), slot);
     let around = Around::new(*claimed, states);
     let gate = Gate::new(attempt, |attempt| body.enter(around, TaskHandle::of(attempt.clone())));
-    report.end = end(gate.await);
+    Some((report, gate))
 }
 
 fn attempt(entry: &Arc<Entry>, execution: TaskExecutionId, slot: SlotToken) -> Arc<Attempt> {
     let mut attempt = Attempt::new(slot);
     attempt.id = execution;
-    attempt.cancel = Some(entry.cancel.clone());
     attempt.observer = Some(entry.clone());
     let attempt = Arc::new(attempt);
     let set = entry.attempt.set(Arc::downgrade(&attempt));
@@ -259,20 +295,32 @@ fn panicked(panic: &Panic) -> End {
     End::Failed { failure, permanent, chance: fastrand::f64(), error: panic.to_string() }
 }
 
-/// Reports the end of an entry when it is dropped, and so always. By then nothing of the body is
-/// left and its slot is free.
+/// Reports the end of an entry, at the latest when it is dropped, and so always. By then nothing of
+/// the body is left and its slot is free.
 struct Report {
     entry: Arc<Entry>,
-    end: Option<End>,
+    over: bool,
 }
 
-impl Drop for Report {
-    fn drop(&mut self) {
+impl Report {
+    fn end(mut self, end: End) {
+        self.tell(end);
+    }
+
+    fn tell(&mut self, end: End) {
+        self.over = true;
         let entry = &self.entry;
         if entry.stage.swap(OVER, Ordering::AcqRel) == LEAKY {
             entry.shared.pool.set_leaky(false);
         }
-        let dropped = || End::Dropped { active: entry.active() };
-        entry.say(Said::Ends(self.end.take().unwrap_or_else(dropped)));
+        entry.say(Said::Ends(end));
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        if !self.over {
+            self.tell(End::Dropped { active: self.entry.active() });
+        }
     }
 }

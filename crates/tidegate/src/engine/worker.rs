@@ -32,8 +32,12 @@ use tokio::time::{Instant, Sleep};
 /// How often dead workers are looked for, and the net under all wake-ups is drawn in.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
-/// Every so many looks, what the store thinks is owned here is compared with what is. After a turn
-/// that failed it is compared at once; otherwise nothing that can happen makes the two differ.
+/// With each look, what the store thinks is owned here is compared with what is: a claim whose answer
+/// was lost is handed back, and what somebody else has ended is dropped. A worker that owns more than
+/// this does so only every so many looks, and after a turn that failed: most of what it owns waits.
+const ROLL_CALL_MAX: u64 = 1_000;
+
+/// See [`ROLL_CALL_MAX`].
 const ROLL_CALL_EVERY: u32 = 60;
 
 /// Runs somebody waits for here that are looked up with each look. Most ends are told; those of
@@ -386,7 +390,7 @@ impl Worker {
     /// An entry is to go away. It reports when it has.
     fn drop_entry(&mut self, task: TaskKey) {
         if let Some(live) = self.entries.get(&task) {
-            live.entry.cancel.cancel();
+            live.entry.cancel();
             live.abort.abort();
             live.entry.give_up();
         }
@@ -569,7 +573,8 @@ impl Worker {
         self.watch_at = now + WATCH_EVERY;
         self.looks += 1;
         let compares = std::mem::take(&mut self.compares);
-        if compares || self.looks.is_multiple_of(ROLL_CALL_EVERY) {
+        let few = (1..=ROLL_CALL_MAX).contains(&self.dispatcher.readings().owned);
+        if compares || few || self.looks.is_multiple_of(ROLL_CALL_EVERY) {
             self.dispatcher.handle(Input::RollCall);
         }
         // Somebody else may have made something ready, without a word to this worker.
@@ -611,7 +616,7 @@ impl Worker {
             return;
         }
         (closing.told, closing.next) = (true, Some(now + AFTER_TELLING));
-        self.entries.values().for_each(|live| live.entry.cancel.cancel());
+        self.entries.values().for_each(|live| live.entry.cancel());
     }
 
     /// Everything of this worker is over or handed back.

@@ -262,7 +262,7 @@ on_every_store! {
         let builder = builder(&place).workflow(workflow).state(block.clone());
         let engine = scene.start(builder).await;
         let run = engine.submit("blocks", "").await.unwrap();
-        until("it blocks", async || block.is_blocking()).await;
+        block.reached().await;
         cancel(&engine, &run).await;
         until("its slot is leaky", async || engine.slots().leaky() == 1).await;
         assert_eq!(engine.slots().in_use(), 1, "it is not free before the body is gone");

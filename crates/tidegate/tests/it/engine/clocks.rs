@@ -451,6 +451,7 @@ async fn blocks(place: Place, queues_first: bool) {
         until_is(&run, "blocks", Kind::Claimed).await;
         engine.slots().resize(2).unwrap();
     }
+    block.reached().await;
     let task = ended(&run).await;
     assert!(block.is_blocking(), "it is reported while it blocks");
     assert_eq!((task.kind, task.reason), (Kind::TimedOut, Some(Reason::Timeout)));

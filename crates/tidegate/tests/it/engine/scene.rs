@@ -239,21 +239,31 @@ impl Store for Spy {
 /// Code that blocks its thread until the test lets go of it, or is over.
 pub(crate) struct Block {
     inside: AtomicBool,
+    came: Semaphore,
     release: Mutex<mpsc::Receiver<()>>,
 }
 
 impl Block {
     pub(crate) fn new() -> (mpsc::Sender<()>, Self) {
         let (sender, release) = mpsc::channel();
-        (sender, Block { inside: AtomicBool::new(false), release: Mutex::new(release) })
+        let (inside, came) = (AtomicBool::new(false), Semaphore::new(0));
+        (sender, Block { inside, came, release: Mutex::new(release) })
     }
 
     /// Blocks the thread.
     pub(crate) fn block(&self) {
         self.inside.store(true, Ordering::SeqCst);
+        self.came.add_permits(1);
         // An error says that the test is over.
         let _ = self.release.lock().unwrap().recv();
         self.inside.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits until somebody blocks, and sees to it that time goes on: if the thread that is blocked
+    /// was the one that kept the runtime's time, another takes that over when it is woken next.
+    pub(crate) async fn reached(&self) {
+        self.came.acquire().await.unwrap().forget();
+        tokio::spawn(async {}).await.unwrap();
     }
 
     pub(crate) fn is_blocking(&self) -> bool {
