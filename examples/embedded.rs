@@ -90,7 +90,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for task in &status.tasks {
         println!("{:<12}{:<12}{:>8}{:>8}", task.name, task.kind, task.entries, task.attempt);
     }
-    println!("extract and transform were not repeated; load was entered again, in the same attempt");
+    println!(
+        "extract and transform were not repeated; load was entered again, in the same attempt"
+    );
     let entries: Vec<u32> = status.tasks.iter().map(|task| task.entries).collect();
     assert_eq!(entries, [1, 1, 2, 1]);
     assert!(status.tasks.iter().all(|task| task.attempt == 1));

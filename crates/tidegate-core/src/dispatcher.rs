@@ -131,8 +131,10 @@ pub enum Todo {
     Enter(TaskKey),
     /// The end of its wait is written: it may queue for its slot.
     Resume(TaskKey),
-    /// It is to stop as soon as it can: drop it.
-    Drop(TaskKey),
+    /// It is to stop as soon as it can: drop it, if it runs by this right.
+    Drop(TaskKey, Fence),
+    /// It is not to be entered any more: drop it, unless its body was entered.
+    Withdraw(TaskKey, Fence),
     /// It is handed back without having been started.
     NotStarted(Box<Claimed>),
     /// Answer whoever submitted.
@@ -303,11 +305,7 @@ impl Dispatcher {
                 }
             }
             Input::Close => self.close(),
-            Input::DropAll => {
-                let mut all: Vec<TaskKey> = self.tasks.keys().copied().collect();
-                all.sort_unstable();
-                all.into_iter().for_each(|task| self.hand_back(task));
-            }
+            Input::DropAll => self.hand_back_all(|_| true),
         }
     }
 
@@ -380,6 +378,8 @@ impl Dispatcher {
             Said::Begins => {
                 self.ahead -= u32::from(task.phase == Phase::Ahead && self.suspect != Some(key));
                 task.phase = Phase::Active;
+                // It was entered before it could be withdrawn.
+                task.stops = task.stops.filter(|stops| *stops == Stops::Told || self.closing);
                 self.tell(key, Event::Begin { fence });
             }
             Said::Defers { active, wait } => {
@@ -551,6 +551,10 @@ impl Dispatcher {
         for (ticket, granted) in requests.into_iter().zip(turned.requests) {
             self.todos.push(Todo::Granted(ticket, Ok(granted)));
         }
+        if turn.requests.iter().any(|request| matches!(request, Request::Pause(_))) {
+            // What is not paused is claimed again, where it stood.
+            self.hand_back_all(|phase| phase == Phase::Ahead);
+        }
         for told in turned.told {
             if told.worker == self.worker {
                 self.told(told.task, told.fence, told.kind.is_terminal());
@@ -635,7 +639,7 @@ impl Dispatcher {
             true => self.let_go(key),
             false => {
                 task.stops = Some(Stops::Told);
-                self.todos.push(Todo::Drop(key));
+                self.todos.push(Todo::Drop(key, fence));
             }
         }
     }
@@ -654,7 +658,7 @@ impl Dispatcher {
             Phase::Deferred => self.readings.deferred -= 1,
             Phase::Active | Phase::Over => {}
         }
-        self.todos.push(Todo::Drop(key));
+        self.todos.push(Todo::Drop(key, task.fence));
         self.hungry |= self.more;
         self.free_suspect(key);
     }
@@ -769,12 +773,15 @@ impl Dispatcher {
 
     fn close(&mut self) {
         self.closing = true;
-        let unbegun = |(&key, task): (&TaskKey, &Owned)| {
-            matches!(task.phase, Phase::Ahead | Phase::Deferred).then_some(key)
-        };
-        let mut unbegun: Vec<TaskKey> = self.tasks.iter().filter_map(unbegun).collect();
-        unbegun.sort_unstable();
-        unbegun.into_iter().for_each(|key| self.hand_back(key));
+        self.hand_back_all(|phase| matches!(phase, Phase::Ahead | Phase::Deferred));
+    }
+
+    /// Everything in such a phase is handed back.
+    fn hand_back_all(&mut self, is_meant: impl Fn(Phase) -> bool) {
+        let meant = self.tasks.iter().filter(|(_, task)| is_meant(task.phase));
+        let mut keys: Vec<TaskKey> = meant.map(|(&key, _)| key).collect();
+        keys.sort_unstable();
+        keys.into_iter().for_each(|key| self.hand_back(key));
     }
 
     /// A task is dropped; its end is reported when it is gone.
@@ -783,6 +790,7 @@ impl Dispatcher {
         if task.stops.is_some() || task.phase == Phase::Over {
             return;
         }
+        let fence = task.fence;
         task.stops = Some(Stops::HandBack);
         match self.suspects.iter().position(|claimed| claimed.key == key) {
             // It was never started, so nobody will report its end.
@@ -792,7 +800,8 @@ impl Dispatcher {
                 self.end(key, End::Dropped { active: claimed.life.active });
                 self.todos.push(Todo::NotStarted(claimed));
             }
-            None => self.todos.push(Todo::Drop(key)),
+            None if self.closing => self.todos.push(Todo::Drop(key, fence)),
+            None => self.todos.push(Todo::Withdraw(key, fence)),
         }
     }
 }

@@ -593,7 +593,11 @@ impl Life {
             (&Event::Fail { failure, permanent, chance, .. }, _) => {
                 to.fail(rules, failure, permanent, chance, now);
             }
-            (&Event::Snooze { delay, .. }, _) => to.state = ready(now, now + delay),
+            (&Event::Snooze { delay, .. }, _) => {
+                // It begins anew, with all of its time.
+                to.active = Duration::ZERO;
+                to.state = ready(now, now + delay);
+            }
             _ => return Err(Refused::NotNow { kind }),
         }
         Ok(())

@@ -10,7 +10,7 @@
 //! notion of a lost answer (a turn may be repeated, and says so).
 
 use crate::graph::{RunOutcome, TaskIndex};
-use crate::lifecycle::{Event, Fence, Kind, Life, Reason, WorkerId};
+use crate::lifecycle::{Event, Fence, Kind, Life, Reason, State, WorkerId};
 use crate::plan::Plan;
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::fmt;
@@ -300,11 +300,20 @@ pub struct Claimed {
     pub input: Option<Bytes>,
     /// What the tasks it comes after have returned.
     pub outputs: Vec<(TaskIndex, Bytes)>,
+    /// Those of them that have not succeeded.
+    pub absent: Vec<TaskIndex>,
     /// What all tasks above it have put into the context.
     pub inserts: Vec<(TaskIndex, Bytes)>,
 }
 
 impl Claimed {
+    /// Its head start over others that became ready when it did, in seconds.
+    pub fn priority(&self) -> i32 {
+        let State::Running { ready_since, .. } = self.life.state else { return 0 };
+        let head_start = ready_since.as_micros().saturating_sub(self.order.as_micros());
+        i32::try_from(head_start / 1_000_000).unwrap_or(i32::MAX)
+    }
+
     /// The name of its execution, the same on every entry.
     pub fn execution(&self) -> TaskExecutionId {
         TaskExecutionId::of(self.run, self.index)

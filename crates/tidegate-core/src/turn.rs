@@ -11,7 +11,7 @@
 //! for others in the same transaction. Whoever is not the task's worker and ends it, or wants it to
 //! stop, leaves word for that worker ([`Told`]).
 
-use crate::graph::{Consequence, Outcome, Standing, TaskIndex};
+use crate::graph::{Consequence, Outcome, Standing, TaskIndex, When};
 use crate::keys::KeyMap;
 use crate::lifecycle::{CancelledBy, Event, Fence, Kind, Life, Reason, State, WorkerId};
 use crate::plan::Plan;
@@ -480,6 +480,14 @@ impl<'t, R: Rows> Taking<'t, R> {
             let output = self.rows.payload(key.task(parent), Payload::Output)?;
             outputs.extend(output.map(|output| (parent, output)));
         }
+        let whole = match graph.when(index) {
+            // All of them have succeeded.
+            When::AllSucceeded => Vec::new(),
+            _ => self.whole(run)?,
+        };
+        let kind = |parent: TaskIndex| self.tasks[whole[parent.as_usize()]].row.life.state.kind();
+        let is_absent = |&parent: &TaskIndex| !whole.is_empty() && kind(parent) != Kind::Succeeded;
+        let absent = graph.parents(index).iter().copied().filter(is_absent).collect();
         let mut inserts = Vec::new();
         if !graph.parents(index).is_empty() {
             for ancestor in graph.ancestors(index) {
@@ -488,7 +496,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             }
         }
         let run = self.head(run).id;
-        Ok(Claimed { key: task, index, plan, run, life, order, input, outputs, inserts })
+        Ok(Claimed { key: task, index, plan, run, life, order, input, outputs, absent, inserts })
     }
 
     /// Applies an event that no worker reports; false if it makes nothing of the task.

@@ -32,14 +32,15 @@ pub(crate) struct Around {
     task: TaskIndex,
     input: Option<Bytes>,
     outputs: Vec<(TaskIndex, Bytes)>,
+    absent: Vec<TaskIndex>,
     inserts: Vec<(TaskIndex, Bytes)>,
     states: Arc<States>,
 }
 
 impl Around {
     pub(crate) fn new(claimed: Claimed, states: Arc<States>) -> Self {
-        let Claimed { plan, index: task, input, outputs, inserts, .. } = claimed;
-        Around { plan, task, input, outputs, inserts, states }
+        let Claimed { plan, index: task, input, outputs, absent, inserts, .. } = claimed;
+        Around { plan, task, input, outputs, absent, inserts, states }
     }
 
     fn name(&self, task: TaskIndex) -> &str {
@@ -89,6 +90,10 @@ impl<I> Context<I> {
             let wrong = format!("task \"{own}\" does not depend on a task \"{task}\"");
             return Err(TaskError::permanent(wrong));
         };
+        if self.around.absent.contains(&parent) {
+            let wrong = format!("task \"{task}\" has not succeeded and returned nothing");
+            return Err(TaskError::permanent(wrong));
+        }
         let bytes = self.around.outputs.iter().find(|(of, _)| *of == parent);
         // A task that returns nothing leaves nothing.
         let bytes = bytes.map_or(&b"null"[..], |(_, bytes)| bytes);

@@ -81,6 +81,13 @@ pub(super) struct Entry {
     pub(super) dropping: bool,
 }
 
+impl Entry {
+    /// Whether its body was entered.
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(self.stage, Stage::New | Stage::Lines | Stage::Granted | Stage::Asks(_))
+    }
+}
+
 /// Where a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {

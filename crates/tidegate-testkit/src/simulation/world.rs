@@ -293,8 +293,12 @@ impl World {
                     entry.stage = Stage::WantsOn(true);
                 }
             }
-            Todo::Drop(task) => {
-                if let Some(entry) = process.entry(task) {
+            Todo::Drop(task, fence) | Todo::Withdraw(task, fence) => {
+                let withdraws = matches!(todo, Todo::Withdraw(..));
+                if let Some(entry) = process.entry(task)
+                    && entry.claimed.life.fence == fence
+                    && !(withdraws && entry.has_begun())
+                {
                     entry.dropping = true;
                     self.summary.drops += 1;
                     self.trace.add(format_args!("w{} drops {}", process.id.0, task.0));

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tidegate_core::dispatcher::{End, Said};
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Failure, Fence};
-use tidegate_core::plan::{Plan, TaskPlan};
+use tidegate_core::plan::Plan;
 use tidegate_core::slot::Lane;
 use tidegate_core::store::{Claimed, TaskKey};
 use tidegate_core::{RunId, TaskExecutionId};
@@ -176,7 +176,7 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHan
     // polled sooner and overtake it.
     let place = match slot {
         Some(slot) => Place::Begun(slot),
-        None => stand_in_line(shared.pool.clone(), claimed.plan.task(claimed.index)),
+        None => stand_in_line(shared.pool.clone(), &claimed),
     };
     // The report is made before the task is spawned: a task that is dropped unpolled reports too.
     let report = Report { entry: entry.clone(), over: false };
@@ -207,8 +207,8 @@ enum Place {
     Nowhere,
 }
 
-fn stand_in_line(pool: SlotPool, planned: &TaskPlan) -> Place {
-    let (weight, priority) = (planned.weight, planned.priority);
+fn stand_in_line(pool: SlotPool, claimed: &Claimed) -> Place {
+    let (weight, priority) = (claimed.plan.task(claimed.index).weight, claimed.priority());
     let mut line = InLine::new(pool.clone(), Lane::Start, weight, priority);
     match line.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(())) => Place::Granted(SlotToken::granted(pool, weight, priority)),
@@ -234,9 +234,9 @@ async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
         Place::InLine(mut line) => {
             // Out of a closed pool it is dropped, and so handed back.
             poll_fn(|cx| line.poll(cx)).await.ok()?;
-            let planned = claimed.plan.task(claimed.index);
+            let weight = claimed.plan.task(claimed.index).weight;
             let pool = entry.shared.pool.clone();
-            (false, SlotToken::granted(pool, planned.weight, planned.priority))
+            (false, SlotToken::granted(pool, weight, claimed.priority()))
         }
         Place::Nowhere => return None,
     };

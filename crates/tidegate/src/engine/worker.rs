@@ -328,7 +328,12 @@ impl Worker {
                     live.entry.may_go_on();
                 }
             }
-            Todo::Drop(task) => self.drop_entry(task),
+            Todo::Drop(task, fence) => self.drop_entry(task, fence),
+            Todo::Withdraw(task, fence) => {
+                if self.entries.get(&task).is_some_and(|live| !live.entry.has_begun()) {
+                    self.drop_entry(task, fence);
+                }
+            }
             Todo::NotStarted(claimed) => {
                 if let Some(closing) = &mut self.closing {
                     let name = claimed.plan.graph().name(claimed.index).to_owned();
@@ -364,7 +369,7 @@ impl Worker {
         let planned = claimed.plan.task(claimed.index);
         let begun = claimed.life.state.kind() == Kind::Active;
         let slot = self.granted.as_mut().filter(|_| begun);
-        let slot = slot.map(|granted| granted.carve(planned.weight, planned.priority));
+        let slot = slot.map(|granted| granted.carve(planned.weight, claimed.priority()));
         assert_eq!(slot.is_some(), begun, "what is begun was begun on units kept for it");
         let workflow = self.shared.workflows.get(claimed.plan.workflow());
         let body = workflow.and_then(|workflow| {
@@ -388,8 +393,8 @@ impl Worker {
     }
 
     /// An entry is to go away. It reports when it has.
-    fn drop_entry(&mut self, task: TaskKey) {
-        if let Some(live) = self.entries.get(&task) {
+    fn drop_entry(&mut self, task: TaskKey, fence: Fence) {
+        if let Some(live) = self.entries.get(&task).filter(|live| live.entry.fence == fence) {
             live.entry.cancel();
             live.abort.abort();
             live.entry.give_up();
@@ -563,7 +568,7 @@ impl Worker {
             chance: fastrand::f64(),
             error: format!("timed out after {limit:?}"),
         };
-        self.drop_entry(task);
+        self.drop_entry(task, fence);
         self.ended(task, fence, &end);
         self.dispatcher.handle(Input::Said { task, fence, said: Said::Ends(end) });
     }

@@ -10,6 +10,7 @@ mod faults;
 mod gates;
 mod life;
 mod many;
+mod pauses;
 mod scene;
 mod shutdown;
 mod support;
