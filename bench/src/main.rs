@@ -29,7 +29,6 @@ fn main() {
         Some("crash") => return crash::command(&arguments),
         Some("p5s.0") => return figure::hand_over(&waiting::case(0)),
         Some("p5s.1") => return figure::hand_over(&waiting::case(1)),
-        Some("p2x") => return store::profile(),
         Some("poison") => return crash::poison(),
         Some("crash-worker") => return crash::worker(&arguments),
         _ => {}

@@ -29,7 +29,7 @@ pub(crate) fn measure_lives() -> Vec<Figure> {
     // wait in the store and are claimed from there.
     let cases = [(1_024, "as many slots as callers"), (64, "64 slots")];
     let figure = |(slots, words): (u32, &str)| {
-        let (ours, theirs) = duel(ROUNDS, || lives(slots, true), reference);
+        let (ours, theirs) = duel(ROUNDS, || lives(slots), reference);
         Figure {
             name: "P2".into(),
             what: format!("one-task runs, submit to end, {IN_FLIGHT} in flight, {words}"),
@@ -73,7 +73,7 @@ async fn nothing(_: &mut Context<Value>) -> Result<(), TaskError> {
 }
 
 /// Lives per second of no-op runs with a small input.
-fn lives(slots: u32, audited: bool) -> f64 {
+fn lives(slots: u32) -> f64 {
     let (place, runtime) = (bare::scratch(), runtime());
     let took = runtime.block_on(async {
         let workflow = Workflow::of(Task::new("nothing", nothing)).expect("it makes sense");
@@ -86,13 +86,8 @@ fn lives(slots: u32, audited: bool) -> f64 {
             caller.await.expect("a caller does not panic");
         }
         let took = began.elapsed();
-        if std::env::var_os("TIDEGATE_BENCH_METRICS").is_some() {
-            eprintln!("{:?}", engine.metrics());
-        }
-        if audited {
-            let findings = engine.audit().await.expect("the store can be read");
-            assert!(findings.is_empty(), "{findings:?}");
-        }
+        let findings = engine.audit().await.expect("the store can be read");
+        assert!(findings.is_empty(), "{findings:?}");
         engine.shutdown(Duration::from_secs(1)).await;
         took
     });
@@ -190,12 +185,4 @@ pub(crate) fn runtime() -> Runtime {
 pub(crate) fn median_ms(mut samples: Vec<Duration>) -> f64 {
     samples.sort_unstable();
     samples[samples.len() / 2].as_secs_f64() * 1_000.0
-}
-
-pub(crate) fn profile() {
-    for slots in [1024, 64] {
-        for _ in 0..3 {
-            println!("{slots} {:.0}", lives(slots, false));
-        }
-    }
 }

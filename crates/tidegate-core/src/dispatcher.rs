@@ -16,12 +16,14 @@
 //! - A turn that failed is handed in again: with what the worker has to report, which must not be
 //!   lost, and with everything else too if the answer is all that was lost.
 
+mod words;
+
+pub use words::{End, Input, Readings, Said, SubmitError, Ticket, Todo};
+
 use crate::Timestamp;
-use crate::lifecycle::{Event, Failure, Fence, WorkerId};
-use crate::plan::Plan;
+use crate::lifecycle::{Event, Fence, WorkerId};
 use crate::store::{
-    Applied, Bytes, Change, Claim, Claimed, Ended, Granted, NewRun, Record, Refusal, Request,
-    StoreError, Submitted, TaskKey, Turn, TurnId, Turned,
+    Applied, Change, Claim, Claimed, NewRun, Request, StoreError, TaskKey, Turn, TurnId, Turned,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -32,153 +34,6 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 
 /// Changes, submits and requests in one turn, so that a turn stays short.
 const TURN_MAX: usize = 1_024;
-
-/// Whoever waits for the answer to something asked, by number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ticket(pub u64);
-
-/// What happens.
-#[derive(Debug)]
-pub enum Input {
-    /// Somebody submits a run.
-    Submit(NewRun, Ticket),
-    /// Somebody wants something of runs.
-    Request(Request, Ticket),
-    /// A task says something.
-    Said {
-        /// Which.
-        task: TaskKey,
-        /// In which claim of it.
-        fence: Fence,
-        /// What.
-        said: Said,
-    },
-    /// The turn that was handed in came to this.
-    Answered(Result<Turned, StoreError>),
-    /// The pause after a failed turn is over.
-    Retry,
-    /// The time the store wanted to be looked at has come, or somebody else may have changed it.
-    Alarm,
-    /// Time to compare what the store thinks this worker owns with what it has.
-    RollCall,
-    /// These workers are dead.
-    Dead(Vec<WorkerId>),
-    /// Nothing new is to begin: what has not begun, and what waits, is handed back.
-    Close,
-    /// What still computes is dropped and handed back.
-    DropAll,
-}
-
-/// What a task says.
-#[derive(Debug)]
-pub enum Said {
-    /// It has its slot and enters its body, or wants leave to.
-    Begins,
-    /// It waits without its slot.
-    Defers {
-        /// Time computed.
-        active: Duration,
-        /// What for, in words.
-        wait: String,
-    },
-    /// Its wait is over and it wants leave to go on.
-    Resumes,
-    /// It is over.
-    Ends(End),
-}
-
-/// How an entry ended.
-#[derive(Debug)]
-pub enum End {
-    /// The body returned.
-    Succeeded {
-        /// Its value.
-        output: Option<Bytes>,
-        /// What it has put into the context.
-        inserts: Option<Bytes>,
-    },
-    /// The body failed.
-    Failed {
-        /// In which way.
-        failure: Failure,
-        /// Whether another attempt would not mend it.
-        permanent: bool,
-        /// A number from 0 to 1, for the spread of the back-off.
-        chance: f64,
-        /// In words.
-        error: String,
-    },
-    /// The body wants to be run again later.
-    Snoozed(Duration),
-    /// The body, or what was to enter it, was dropped.
-    Dropped {
-        /// Time computed.
-        active: Duration,
-    },
-}
-
-/// What is to be done.
-#[derive(Debug)]
-pub enum Todo {
-    /// Run this task. If it is not begun, it stands in line for its slot first.
-    Start {
-        /// The task.
-        claimed: Box<Claimed>,
-        /// Whether it has to wait for [`Todo::Enter`] once it has its slot.
-        asks: bool,
-    },
-    /// Its beginning is written: it may enter its body.
-    Enter(TaskKey),
-    /// The end of its wait is written: it may queue for its slot.
-    Resume(TaskKey),
-    /// It is to stop as soon as it can: drop it, if it runs by this right.
-    Drop(TaskKey, Fence),
-    /// It is not to be entered any more: drop it, unless its body was entered.
-    Withdraw(TaskKey, Fence),
-    /// It is handed back without having been started.
-    NotStarted(Box<Claimed>),
-    /// Answer whoever submitted.
-    Submitted(Ticket, Result<Submitted, SubmitError>),
-    /// Answer whoever wanted something.
-    Granted(Ticket, Result<Granted, StoreError>),
-    /// This run has ended.
-    RunEnded(Ended),
-    /// This was recorded, of a run with this plan.
-    Recorded(Record, Arc<Plan>),
-    /// Give [`Input::Retry`] after this time.
-    RetryAfter(Duration, StoreError),
-}
-
-/// Why a submit came to nothing.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum SubmitError {
-    /// The store refused it.
-    Refused(Refusal),
-    /// The store failed.
-    Store(StoreError),
-}
-
-/// How many tasks are where, and what has been.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Readings {
-    /// Tasks that this worker owns.
-    pub owned: u64,
-    /// Of these, claimed ahead and not begun.
-    pub ahead: u64,
-    /// Of these, waiting in memory.
-    pub deferred: u64,
-    /// Suspects that wait for their turn to be active alone.
-    pub suspects: u64,
-    /// Changes that somebody else had made impossible.
-    pub lost_races: u64,
-    /// Tasks taken over from dead workers.
-    pub recoveries: u64,
-    /// Tasks found to be owned and not known, and handed back.
-    pub strays: u64,
-    /// Turns that failed.
-    pub failed_turns: u64,
-}
 
 /// The state of one worker.
 #[derive(Debug)]

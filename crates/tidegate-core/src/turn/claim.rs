@@ -1,0 +1,152 @@
+//! The last part of a turn: what the worker takes.
+
+use super::{Taking, Task};
+use crate::Timestamp;
+use crate::graph::{TaskIndex, When};
+use crate::lifecycle::{Event, Fence, Kind, State, WorkerId};
+use crate::rows::{Owned, Payload, Rows};
+use crate::store::{Change, Claimed, TaskKey, Told, Turn};
+use std::collections::HashSet;
+
+impl<R: Rows> Taking<'_, R> {
+    /// Takes the best of what is ready, as much as the worker wants.
+    pub(super) fn claim(&mut self, worker: WorkerId) -> Result<(), R::Error> {
+        if self.turn.again && self.claimed_before(worker)? {
+            return Ok(());
+        }
+        let mut candidates = self.candidates(worker)?;
+        candidates.sort_unstable();
+        let now = self.turn.now;
+        let (mut units, mut ahead) = (self.turn.claim.units, self.turn.claim.ahead);
+        for (order, task) in candidates {
+            if units + ahead == 0 {
+                self.answer.more = true;
+                break;
+            }
+            let at = self.task(task)?.expect("a candidate exists");
+            let row = &self.tasks[at].row;
+            let weight = row.planned().weight;
+            // One that may have killed its process begins when its worker has seen to it that no
+            // other such is active.
+            let suspect = row.life.is_suspect();
+            let fits = weight <= units;
+            let begins = fits && !suspect;
+            if !fits && ahead == 0 {
+                self.answer.more = true;
+                continue;
+            }
+            // Whoever opened its gate has seen that it is due, by a clock that may be ahead of ours.
+            let due = match row.life.state {
+                State::Ready { due, .. } => due.max(now),
+                _ => now,
+            };
+            let claimed = self.step_at(at, &Event::Claim { worker }, due)?;
+            assert!(claimed, "what is found ready can be claimed");
+            if fits {
+                units -= weight;
+            } else if !suspect {
+                ahead -= 1;
+            }
+            if begins {
+                let fence = self.tasks[at].row.life.fence;
+                let begun = self.step(at, &Event::Begin { fence })?;
+                assert!(begun, "what was claimed can begin");
+            }
+            let claimed = self.claimed(at, order)?;
+            self.answer.claimed.push(claimed);
+        }
+        Ok(())
+    }
+
+    /// What the first try of this turn has claimed. It may also have changed tasks that the worker
+    /// had before: those of which it spoke, and those that were told to stop, which are told again.
+    fn claimed_before(&mut self, worker: WorkerId) -> Result<bool, R::Error> {
+        let shown = |change: &Change| {
+            let fence = change.events.iter().find_map(Event::shown_fence)?;
+            Some((change.task, fence))
+        };
+        let had: HashSet<(TaskKey, Fence)> = self.turn.changes.iter().filter_map(shown).collect();
+        for Owned { task, fence, turn, .. } in self.rows.owned(worker, u32::MAX)? {
+            if turn != self.turn.id {
+                continue;
+            }
+            let at = self.task(task)?.expect("what a worker owns exists");
+            let Task { row, run, .. } = &self.tasks[at];
+            let State::Running { ready_since, .. } = row.life.state else { continue };
+            if row.life.stopping.is_some() {
+                let told = Told { task, fence, worker, kind: row.life.state.kind() };
+                self.answer.told.push(told);
+                continue;
+            }
+            if had.contains(&(task, fence)) {
+                continue;
+            }
+            let order = row.order(self.head(*run), ready_since);
+            let claimed = self.claimed(at, order)?;
+            self.answer.claimed.push(claimed);
+        }
+        self.answer.claimed.sort_by_key(|claimed| (claimed.order, claimed.key));
+        // Whether there was more is forgotten; to ask once too often costs a turn.
+        self.answer.more = !self.answer.claimed.is_empty();
+        Ok(self.answer.more)
+    }
+
+    /// What could be claimed: what became ready in this turn, and what was ready before and still
+    /// is.
+    fn candidates(&mut self, worker: WorkerId) -> Result<Vec<(Timestamp, TaskKey)>, R::Error> {
+        let Turn { claim, now, .. } = self.turn;
+        let mut found = Vec::new();
+        let mut changed = 0;
+        for Task { row, run, .. } in self.tasks.iter().filter(|task| task.dirty) {
+            changed += u32::from(self.runs[*run].new.is_none());
+            let State::Ready { since, due } = row.life.state else { continue };
+            let first = &self.tasks[self.runs[*run].first].row;
+            let head = first.head.as_ref().expect("the first task of a run carries its head");
+            let open = due <= *now && head.paused_at.is_none();
+            if open
+                && self.rows.serves(worker, claim.heaviest, &head.queue, &row.plan, row.index)?
+            {
+                found.push((row.order(head, since.max(due)), row.key));
+            }
+        }
+        // One more than is wanted says whether there is more. Those that changed in this turn may
+        // be among what the store finds, as they were; they are left out.
+        let wanted = claim.units.saturating_add(claim.ahead).saturating_add(1);
+        let stored = self.rows.ready(worker, claim.heaviest, wanted.saturating_add(changed))?;
+        let is_dirty =
+            |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);
+        found.extend(stored.into_iter().filter(|(_, task)| !is_dirty(task)));
+        Ok(found)
+    }
+
+    /// A claimed task with all that its body is given.
+    fn claimed(&mut self, at: usize, order: Timestamp) -> Result<Claimed, R::Error> {
+        let Task { row, run, .. } = &self.tasks[at];
+        let (run, key, index, plan) = (*run, row.run(), row.index, row.plan.clone());
+        let (task, life) = (row.key, row.life.clone());
+        let input = self.input(run)?;
+        let graph = plan.graph();
+        let mut outputs = Vec::new();
+        for &parent in graph.parents(index) {
+            let output = self.rows.payload(key.task(parent), Payload::Output)?;
+            outputs.extend(output.map(|output| (parent, output)));
+        }
+        let whole = match graph.when(index) {
+            // All of them have succeeded.
+            When::AllSucceeded => Vec::new(),
+            _ => self.whole(run)?,
+        };
+        let kind = |parent: TaskIndex| self.tasks[whole[parent.as_usize()]].row.life.state.kind();
+        let is_absent = |&parent: &TaskIndex| !whole.is_empty() && kind(parent) != Kind::Succeeded;
+        let absent = graph.parents(index).iter().copied().filter(is_absent).collect();
+        let mut inserts = Vec::new();
+        if !graph.parents(index).is_empty() {
+            for ancestor in graph.ancestors(index) {
+                let inserted = self.rows.payload(key.task(ancestor), Payload::Inserts)?;
+                inserts.extend(inserted.map(|inserted| (ancestor, inserted)));
+            }
+        }
+        let run = self.head(run).id;
+        Ok(Claimed { key: task, index, plan, run, life, order, input, outputs, absent, inserts })
+    }
+}
