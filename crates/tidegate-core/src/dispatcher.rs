@@ -60,7 +60,7 @@ pub struct Dispatcher {
     looks_at_clock: bool,
     calls_roll: bool,
     closing: bool,
-    /// What the clock said when the last turn was taken.
+    /// The numbers of these that are counted; the others are read off.
     readings: Readings,
     todos: Vec<Todo>,
 }
@@ -374,8 +374,10 @@ impl Dispatcher {
         if self.hungry {
             return u32::MAX;
         }
-        let submitted: usize = self.submits.iter().map(|(run, _)| run.plan.root_count()).sum();
-        let unblocked = self.talking.iter().filter_map(|key| self.tasks.get(key));
+        let submits = self.submits.iter().take(TURN_MAX);
+        let submitted: usize = submits.map(|(run, _)| run.plan.root_count()).sum();
+        let talking = self.talking.iter().take(TURN_MAX);
+        let unblocked = talking.filter_map(|key| self.tasks.get(key));
         let unblocked = unblocked.filter(|task| task.phase == Phase::Over);
         // A task that ends may itself be ready again at once.
         let unblocked: u32 = unblocked.map(|task| task.children.saturating_add(1)).sum();
@@ -642,7 +644,13 @@ impl Dispatcher {
     /// A task is dropped; its end is reported when it is gone.
     fn hand_back(&mut self, key: TaskKey) {
         let Some(task) = self.tasks.get_mut(&key) else { return };
-        if task.stops.is_some() || task.phase == Phase::Over {
+        let stops = match task.stops {
+            None => false,
+            // What was to be withdrawn and had begun has to be dropped when the worker closes.
+            Some(Stops::HandBack) => !self.closing,
+            Some(Stops::Told) => true,
+        };
+        if stops || task.phase == Phase::Over {
             return;
         }
         let fence = task.fence;

@@ -20,11 +20,11 @@ mod worker;
 pub use builder::{Config, ConfigError, EngineBuilder, StartError};
 pub use event::{Event, Missed, Subscription, What};
 pub use metrics::Metrics;
-pub use run::{Run, RunError, RunState, RunStatus, TaskState, WaitRunError};
+pub use run::{OutputError, Run, RunError, RunState, RunStatus, TaskState, WaitRunError};
 pub use shutdown::ShutdownReport;
 pub use submit::{Submit, SubmitError};
 pub use tidegate_core::lifecycle::{Kind, Reason};
-pub use tidegate_core::store::{Finding, Happened, Record, RunSummary, RunsPage};
+pub use tidegate_core::store::{Counts, Finding, Happened, Record, RunSummary, RunsPage};
 
 use crate::slot::SlotPool;
 use crate::workflow::Workflow;
@@ -203,6 +203,14 @@ impl Engine {
     /// How things stand. See [`Metrics`] for what each number means.
     pub fn metrics(&self) -> Metrics {
         self.shared.metrics.read(&self.shared.pool)
+    }
+
+    /// How many tasks of the store stand where: the depth of its queues.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn counts(&self) -> Result<Counts, StoreError> {
+        self.shared.store.counts().await
     }
 
     /// The slots it runs tasks on.

@@ -4,7 +4,7 @@
 //! would be right.
 
 pub use crate::batch::BatchError;
-pub use crate::engine::{ConfigError, Missed, StartError, SubmitError, WaitRunError};
+pub use crate::engine::{ConfigError, Missed, OutputError, StartError, SubmitError, WaitRunError};
 pub use crate::wait::InvalidWait;
 pub use crate::workflow::WorkflowError;
 pub use tidegate_core::InvalidId;

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 /// How things stand in a worker. What ends in `_total`, and the durations, only grow.
 ///
+/// What stands in the store, such as the depth of its queues, is told by
+/// [`Engine::counts`](crate::Engine::counts).
+///
 /// | name | what it is |
 /// |---|---|
 /// | `slots`, `slots_in_use`, `slots_leaky` | slots there are, in use, and held by code that outlived its time-out |

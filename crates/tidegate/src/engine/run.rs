@@ -2,7 +2,6 @@
 
 use super::{Engine, Message};
 use crate::sync::{Mutex, lock};
-use crate::task_error::TaskError;
 use serde::de::DeserializeOwned;
 use std::any::type_name;
 use std::fmt;
@@ -101,6 +100,58 @@ impl From<StoreError> for RunError {
         RunError::Store(error)
     }
 }
+
+/// Why what a task returned cannot be had.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum OutputError {
+    /// The workflow has no such task.
+    NoTask {
+        /// What was asked for.
+        task: String,
+        /// The workflow.
+        workflow: String,
+    },
+    /// The task has not succeeded.
+    NotSucceeded {
+        /// The task.
+        task: String,
+        /// Where it stands.
+        kind: Kind,
+        /// What went wrong, in words.
+        error: Option<String>,
+    },
+    /// What it returned is of another type.
+    Unreadable {
+        /// The task.
+        task: String,
+        /// What was asked for.
+        wanted: &'static str,
+        /// What does not fit.
+        error: Arc<serde_json::Error>,
+    },
+}
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OutputError::NoTask { task, workflow } => {
+                write!(f, "workflow \"{workflow}\" has no task \"{task}\"")
+            }
+            OutputError::NotSucceeded { task, kind, error: None } => {
+                write!(f, "task \"{task}\" is {kind}")
+            }
+            OutputError::NotSucceeded { task, kind, error: Some(error) } => {
+                write!(f, "task \"{task}\" is {kind}: {error}")
+            }
+            OutputError::Unreadable { task, wanted, error } => {
+                write!(f, "what \"{task}\" returned cannot be read as {wanted}: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OutputError {}
 
 /// Why the end of a run was not seen.
 #[derive(Debug, Clone)]
@@ -309,19 +360,20 @@ impl RunStatus {
     ///
     /// # Errors
     /// There is no such task, it did not succeed, or what it returned is no `T`.
-    pub fn output<T: DeserializeOwned>(&self, task: &str) -> Result<T, TaskError> {
+    pub fn output<T: DeserializeOwned>(&self, task: &str) -> Result<T, OutputError> {
+        let name = || task.to_owned();
         let Some(found) = self.task(task) else {
-            return Err(format!("workflow \"{}\" has no task \"{task}\"", self.workflow).into());
+            return Err(OutputError::NoTask { task: name(), workflow: self.workflow.clone() });
         };
         if found.kind != Kind::Succeeded {
-            let why = found.error.as_deref().map_or(String::new(), |error| format!(": {error}"));
-            return Err(format!("task \"{task}\" is {}{why}", found.kind).into());
+            let (kind, error) = (found.kind, found.error.clone());
+            return Err(OutputError::NotSucceeded { task: name(), kind, error });
         }
         // A task that returns nothing leaves nothing.
         let bytes = found.output.as_deref().unwrap_or(b"null");
         serde_json::from_slice(bytes).map_err(|error| {
-            let wanted = type_name::<T>();
-            format!("what \"{task}\" returned cannot be read as {wanted}: {error}").into()
+            let (wanted, error) = (type_name::<T>(), Arc::new(error));
+            OutputError::Unreadable { task: name(), wanted, error }
         })
     }
 }
