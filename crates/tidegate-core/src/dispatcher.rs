@@ -182,9 +182,9 @@ impl Dispatcher {
         self.tasks.contains_key(&task)
     }
 
-    /// Whether tasks have said something that the store has not been told.
-    pub fn has_news(&self) -> bool {
-        !self.talking.is_empty()
+    /// How many tasks have said something that the store has not been told.
+    pub fn news(&self) -> usize {
+        self.talking.len()
     }
 
     /// Units of slots that belong to the turn in flight.
