@@ -57,6 +57,7 @@ CREATE TABLE task (
     paused_at    INTEGER,
     cancelled    INTEGER,
     failing      INTEGER,
+    open         INTEGER,
     outcome      INTEGER,
     run_ended_at INTEGER,
     parent_task  INTEGER,

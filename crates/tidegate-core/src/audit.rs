@@ -11,6 +11,7 @@
 //! - `ended_at`: a task has the time of its end if it has ended, and only then.
 //! - `settled`: nothing follows for a task that has not happened to it.
 //! - `outcome`: a run has ended when all its tasks have, in the way its graph says.
+//! - `open`: a run knows how many of its tasks have not ended.
 //! - `failing`: a run is marked as failing when a task has failed for good, and only then.
 //! - `records`: a task that has ended has one record that says so, and none after it.
 //!
@@ -47,6 +48,7 @@ pub fn run(
     }
     audit.settled();
     audit.outcome();
+    audit.open();
     audit.failing();
     audit.findings
 }
@@ -219,6 +221,15 @@ impl Audit<'_> {
         if ended != right {
             let what = format_args!("has ended as {ended:?}, by its tasks as {right:?}");
             self.complain_of_run("outcome", what);
+        }
+    }
+
+    fn open(&mut self) {
+        let is_open = |(row, _): &&(Row, Place)| !row.life.state.kind().is_terminal();
+        let right = self.tasks.iter().filter(is_open).count();
+        if self.head.open as usize != right {
+            let what = format_args!("has {right} open tasks and counts {}", self.head.open);
+            self.complain_of_run("open", what);
         }
     }
 

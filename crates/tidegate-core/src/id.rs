@@ -127,6 +127,18 @@ impl TaskExecutionId {
     }
 }
 
+impl RunId {
+    /// The run in which the items of a task are done: always the same for an execution, so that a
+    /// later entry finds it again.
+    pub fn of_items(execution: TaskExecutionId) -> Self {
+        // Not by adding: sums of offsets would meet those of other tasks of the run.
+        const SPREAD: u128 = 0xc2b2_ae3d_27d4_eb4f_1657;
+        const LOW: u128 = (1 << 80) - 1;
+        let low = (execution.0 & LOW).wrapping_mul(SPREAD) & LOW;
+        RunId(execution.0 & !LOW | (low ^ low >> 40))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +150,20 @@ mod tests {
             assert_eq!(id.to_string().len(), 26);
             assert_eq!(id.to_string().parse(), Ok(id));
             assert_eq!(id.to_string().to_uppercase().parse(), Ok(id));
+        }
+    }
+
+    #[test]
+    fn items_and_their_executions_have_ids_of_their_own() {
+        let run = RunId::new(Timestamp::from_micros(1_000_000), 77);
+        let mut seen = std::collections::HashSet::from([run.0]);
+        for task in (0..20).map(TaskIndex::from_u32) {
+            let execution = TaskExecutionId::of(run, task);
+            let items = RunId::of_items(execution);
+            assert!(seen.insert(execution.0) && seen.insert(items.0));
+            for item in (0..200).map(TaskIndex::from_u32) {
+                assert!(seen.insert(TaskExecutionId::of(items, item).0));
+            }
         }
     }
 

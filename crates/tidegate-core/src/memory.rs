@@ -197,7 +197,7 @@ impl Lane {
 
     fn names(&self) -> (&str, &str, u32) {
         let (plan, task) = (&self.plan, self.task);
-        (plan.workflow(), plan.graph().name(task), plan.task(task).weight)
+        (plan.workflow(), plan.known_as(task), plan.task(task).weight)
     }
 }
 
@@ -352,6 +352,7 @@ impl Memory {
             queue: head.queue.clone(),
             priority: head.priority,
             idempotency_key: head.key.clone(),
+            parent: head.parent,
             submitted_at: head.submitted_at,
             paused_at: head.paused_at,
             ended: head.ended,

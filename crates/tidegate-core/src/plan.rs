@@ -15,6 +15,18 @@
 //! end
 //! ```
 //!
+//! A task that is done once for each item of a list ([`TaskPlan::each`]) has its items in a run of
+//! their own. The plan of that run is written shortly, however many they are:
+//!
+//! ```text
+//! tidegate plan 1
+//! workflow "etl" on_failure=fail_fast
+//! items count=1000
+//! task "transform" when=all_succeeded weight=1 priority=0 parkable=no
+//! retry times=2 first=1000000000ns factor=2 longest=300000000000ns jitter=0.1
+//! end
+//! ```
+//!
 //! Invariants: a plan is read back exactly as it was; equal plans are written as equal bytes, by
 //! which stores keep each only once; what a task was not told is left out only where it means
 //! "none", so that another default in a later version changes no plan; the last line is `end`, so
@@ -36,6 +48,9 @@ const VERSION: u64 = 1;
 /// How every plan begins; its version follows.
 const TITLE: &str = "tidegate plan ";
 
+/// Items that one run can have: its rows are looked at together when it is shown or cancelled.
+pub const ITEMS_MAX: u32 = 100_000;
+
 /// Of what was found in place of something else, so many characters are shown.
 const SHOWN_MAX: usize = 64;
 
@@ -45,8 +60,10 @@ pub struct Plan {
     workflow: String,
     graph: Graph,
     on_failure: OnFailure,
-    /// One for each task of the graph.
+    /// One for each task of the graph, or the only one for all items.
     tasks: Vec<TaskPlan>,
+    /// The task whose items these are.
+    items_of: Option<String>,
 }
 
 /// What a task was planned to do, besides its place in the graph.
@@ -62,6 +79,8 @@ pub struct TaskPlan {
     pub priority: i32,
     /// Whether it may wait as a row, without its body in memory.
     pub parkable: bool,
+    /// Where the list is found for each of whose items it is done, in a run of their own.
+    pub each: Option<String>,
     /// The limits it has to hold while it runs.
     pub limits: Vec<LimitUse>,
 }
@@ -87,6 +106,7 @@ impl Default for TaskPlan {
             weight: 1,
             priority: 0,
             parkable: false,
+            each: None,
             limits: Vec::new(),
         }
     }
@@ -104,7 +124,26 @@ impl Plan {
         tasks: Vec<TaskPlan>,
     ) -> Self {
         assert_eq!(tasks.len(), graph.task_count(), "a plan has one entry for each task");
-        Plan { workflow: workflow.into(), graph, on_failure, tasks }
+        Plan { workflow: workflow.into(), graph, on_failure, tasks, items_of: None }
+    }
+
+    /// The plan of the run in which a task of this workflow is done once for each of `count` items.
+    ///
+    /// # Panics
+    /// Without items, with more than [`ITEMS_MAX`], or without a name.
+    pub fn items(
+        workflow: impl Into<String>,
+        name: impl Into<String>,
+        count: u32,
+        on_failure: OnFailure,
+        task: TaskPlan,
+    ) -> Self {
+        assert!(count <= ITEMS_MAX, "a run has at most {ITEMS_MAX} items");
+        let name = name.into();
+        let nodes = (0..count).map(|number| Node::new(format!("{name}[{number}]")));
+        let graph = Graph::new(nodes).expect("items have names of their own and no dependencies");
+        let (tasks, items_of) = (vec![task], Some(name));
+        Plan { workflow: workflow.into(), graph, on_failure, tasks, items_of }
     }
 
     /// What the workflow is called.
@@ -127,12 +166,25 @@ impl Plan {
     /// # Panics
     /// For a task of a larger graph.
     pub fn task(&self, task: TaskIndex) -> &TaskPlan {
-        &self.tasks[task.as_usize()]
+        match self.items_of {
+            Some(_) => &self.tasks[0],
+            None => &self.tasks[task.as_usize()],
+        }
+    }
+
+    /// The task whose items this plan is of, if it is of items.
+    pub fn items_of(&self) -> Option<&str> {
+        self.items_of.as_deref()
+    }
+
+    /// The name under which workers know this task: its own, or that of the task whose item it is.
+    pub fn known_as(&self, task: TaskIndex) -> &str {
+        self.items_of().unwrap_or_else(|| self.graph.name(task))
     }
 
     /// How many tasks there are; at least 1.
     pub fn task_count(&self) -> usize {
-        self.tasks.len()
+        self.graph.task_count()
     }
 
     /// How many tasks come after nothing.
@@ -168,8 +220,11 @@ impl Plan {
     fn write(&self, text: &mut String) -> fmt::Result {
         writeln!(text, "{TITLE}{VERSION}")?;
         writeln!(text, "workflow {} on_failure={}", Quoted(&self.workflow), self.on_failure)?;
+        if self.items_of.is_some() {
+            writeln!(text, "items count={}", self.task_count())?;
+        }
         for (task, plan) in self.graph.tasks().zip(&self.tasks) {
-            let (name, when) = (Quoted(self.graph.name(task)), self.graph.when(task));
+            let (name, when) = (Quoted(self.known_as(task)), self.graph.when(task));
             write!(text, "task {name} when={when}")?;
             plan.write(text)?;
             for &parent in self.graph.parents(task) {
@@ -201,7 +256,10 @@ impl TaskPlan {
                 write!(text, " {field}={}ns", limit.as_nanos())?;
             }
         }
-        writeln!(text)
+        match &self.each {
+            Some(source) => writeln!(text, " each={}", Quoted(source)),
+            None => writeln!(text),
+        }
     }
 }
 
@@ -464,6 +522,10 @@ fn parsed<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
+fn item_count(text: &str) -> Option<u32> {
+    parsed(text).filter(|count| (1..=ITEMS_MAX).contains(count))
+}
+
 fn yes_or_no(text: &str) -> Option<bool> {
     match text {
         "yes" => Some(true),
@@ -485,6 +547,7 @@ fn read_plan(lines: &mut Lines<'_>) -> Result<Plan, InvalidPlan> {
         Ok((line.quoted()?, line.field::<OnFailure>(" on_failure=", parsed)?))
     })?;
     let (workflow, on_failure) = head.ok_or_else(|| lines.unexpected("the workflow"))?;
+    let items = lines.read_if("items", |line| line.field(" count=", item_count))?;
     let (mut nodes, mut tasks) = (Vec::new(), Vec::new());
     while let Some((node, task)) = read_task(lines)? {
         nodes.push(node);
@@ -495,8 +558,18 @@ fn read_plan(lines: &mut Lines<'_>) -> Result<Plan, InvalidPlan> {
     if !lines.rest.is_empty() {
         return Err(lines.unexpected("nothing, behind the end of the plan,"));
     }
-    let graph = Graph::new(nodes).map_err(InvalidPlan::Graph)?;
-    Ok(Plan::new(workflow, graph, on_failure, tasks))
+    let Some(count) = items else {
+        let graph = Graph::new(nodes).map_err(InvalidPlan::Graph)?;
+        return Ok(Plan::new(workflow, graph, on_failure, tasks));
+    };
+    // The graph that they alone would make is refused for what is wrong with them.
+    Graph::new(nodes.iter().cloned()).map_err(InvalidPlan::Graph)?;
+    match (<[Node; 1]>::try_from(nodes), <[TaskPlan; 1]>::try_from(tasks)) {
+        (Ok([Node { name, .. }]), Ok([task])) => {
+            Ok(Plan::items(workflow, name, count, on_failure, task))
+        }
+        _ => Err(lines.unexpected("the end of the plan, behind the only task of items,")),
+    }
 }
 
 fn read_task(lines: &mut Lines<'_>) -> Result<Option<(Node, TaskPlan)>, InvalidPlan> {
@@ -526,6 +599,7 @@ fn read_task_line(line: &mut Line<'_>) -> Result<(Node, TaskPlan), BrokenLine> {
     };
     task.rules.queue_timeout = line.optional(" queue_timeout=", duration)?;
     task.rules.deadline = line.optional(" deadline=", duration)?;
+    task.each = if line.goes_on_with(" each=") { Some(line.quoted()?) } else { None };
     Ok((node, task))
 }
 

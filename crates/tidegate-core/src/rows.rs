@@ -88,6 +88,8 @@ pub struct Head {
     pub priority: i32,
     /// Its idempotency key.
     pub key: Option<String>,
+    /// The task that has begun it and is given what it comes to.
+    pub parent: Option<TaskKey>,
     /// Nothing of it starts before.
     pub not_before: Option<Timestamp>,
     /// When it was submitted.
@@ -98,6 +100,8 @@ pub struct Head {
     pub cancelled: bool,
     /// Whether a task has failed for good.
     pub failing: bool,
+    /// How many of its tasks have not ended.
+    pub open: u32,
     /// How and when it ended.
     pub ended: Option<(RunOutcome, Timestamp)>,
 }
@@ -153,6 +157,8 @@ pub enum Payload {
     Inserts,
     /// What went wrong last, in words.
     Error,
+    /// The item for which the task is done, if it is done for items.
+    Item,
 }
 
 impl Payload {

@@ -198,6 +198,20 @@ pub struct NewRun {
     pub not_before: Option<Timestamp>,
     /// What it works on.
     pub input: Option<Bytes>,
+    /// Of a run that a task begins: which one.
+    pub parent: Option<Parent>,
+    /// Of a run of items: what each of them is.
+    pub items: Vec<Bytes>,
+}
+
+/// The task that begins a run. The run has its queue, its priority and its pause, and is cancelled
+/// when the task ends other than by success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parent {
+    /// Which.
+    pub task: TaskKey,
+    /// By which right it runs.
+    pub fence: Fence,
 }
 
 /// A run that was accepted.
@@ -207,7 +221,7 @@ pub struct Submitted {
     pub key: RunKey,
     /// Its name: the one given, or that of the run which had the key before.
     pub id: RunId,
-    /// Whether it existed already, under the same idempotency key.
+    /// Whether it existed already: under the same idempotency key, or as the run of the same parent.
     pub existing: bool,
 }
 
@@ -222,6 +236,8 @@ pub enum Refusal {
         /// Who has it.
         by: RunId,
     },
+    /// The task that wanted to begin it does not run any more, or not by that right.
+    ParentGone,
 }
 
 impl fmt::Display for Refusal {
@@ -231,6 +247,7 @@ impl fmt::Display for Refusal {
                 write!(f, "the key \"{key}\" belongs to run {by}, whose input is another one; ")?;
                 f.write_str("use another key, or the same input")
             }
+            Refusal::ParentGone => f.write_str("the task that begins it is over"),
         }
     }
 }
@@ -296,6 +313,17 @@ pub struct Claimed {
     pub life: Life,
     /// Its place in the order of what is ready: when it became so, less its head start.
     pub order: Timestamp,
+    /// What its body is given.
+    pub given: Given,
+}
+
+/// What a task works on. An item is given what the task is given whose item it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Given {
+    /// The plan in which the task has its place.
+    pub plan: Arc<Plan>,
+    /// That place.
+    pub task: TaskIndex,
     /// What the run works on.
     pub input: Option<Bytes>,
     /// What the tasks it comes after have returned.
@@ -304,6 +332,8 @@ pub struct Claimed {
     pub absent: Vec<TaskIndex>,
     /// What all tasks above it have put into the context.
     pub inserts: Vec<(TaskIndex, Bytes)>,
+    /// The item, if it is one.
+    pub item: Option<Bytes>,
 }
 
 impl Claimed {
@@ -497,6 +527,8 @@ pub struct RunSummary {
     pub priority: i32,
     /// Its idempotency key.
     pub idempotency_key: Option<String>,
+    /// The task that has begun it.
+    pub parent: Option<TaskKey>,
     /// When it was submitted.
     pub submitted_at: Timestamp,
     /// Since when it is paused.

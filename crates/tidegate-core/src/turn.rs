@@ -13,16 +13,16 @@
 
 mod claim;
 
-use crate::graph::{Consequence, Outcome, Standing, TaskIndex};
+use crate::graph::{Consequence, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, Verdict};
 use crate::keys::KeyMap;
 use crate::lifecycle::{CancelledBy, Event, Kind, Life, Reason, State, WorkerId};
 use crate::plan::Plan;
 use crate::rows::{Head, Owned, Payload, Row, Rows, Write};
 use crate::store::{
-    Applied, Bytes, Change, Ended, Granted, Happened, NewRun, RECOVER_MAX, Record, Refusal,
+    Applied, Bytes, Change, Ended, Granted, Happened, NewRun, Parent, RECOVER_MAX, Record, Refusal,
     Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
-use crate::{RunId, Timestamp};
+use crate::{RunId, TaskExecutionId, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +64,11 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         let submitted = taking.submit(submit)?;
         taking.answer.submits.push(submitted);
     }
-    for run in 0..taking.runs.len() {
+    // What follows for one run may bring in another.
+    let mut run = 0;
+    while run < taking.runs.len() {
         taking.settle(run)?;
+        run += 1;
     }
     if let Some(worker) = turn.worker {
         taking.claim(worker)?;
@@ -107,7 +110,9 @@ struct Run<'t> {
     first: usize,
     /// Which of the tasks are its, by index, once all were looked at.
     whole: Option<Vec<usize>>,
-    /// Whether something has ended, or may not go on, so that others have to be looked at.
+    /// Tasks that have ended and below which nobody has looked.
+    ended: Vec<TaskIndex>,
+    /// Whether all of it has to be looked at.
     unsettled: bool,
     /// What it was submitted with, in this turn.
     new: Option<&'t NewRun>,
@@ -219,26 +224,46 @@ impl<'t, R: Rows> Taking<'t, R> {
             Request::Pause(scope) => (scope, true),
             Request::Unpause(scope) => (scope, false),
         };
-        let now = self.turn.now;
-        if let &Scope::Run(id) = scope {
-            let Some(run) = self.find(id)? else { return Ok(Granted::Unknown) };
-            self.settle(run)?;
-            let head = self.head(run);
-            if head.ended.is_some() || head.paused_at.is_some() == pauses {
-                return Ok(Granted::Already);
-            }
-            self.head_mut(run).paused_at = pauses.then_some(now);
-            for at in self.whole(run)? {
-                // Its place depends on it.
-                let task = &mut self.tasks[at];
-                task.dirty |= task.row.life.state.kind() == Kind::Ready;
+        match *scope {
+            Scope::Run(id) => self.pause_run(id, pauses),
+            _ => self.note_pause(scope, pauses),
+        }
+    }
+
+    /// Pauses a run, or ends its pause, with the runs that its tasks have begun.
+    fn pause_run(&mut self, id: RunId, pauses: bool) -> Result<Granted, R::Error> {
+        let Some(run) = self.find(id)? else { return Ok(Granted::Unknown) };
+        self.settle(run)?;
+        let head = self.head(run);
+        if head.ended.is_some() || head.paused_at.is_some() == pauses {
+            return Ok(Granted::Already);
+        }
+        self.head_mut(run).paused_at = pauses.then_some(self.turn.now);
+        for at in self.whole(run)? {
+            // Its place depends on it.
+            let task = &mut self.tasks[at];
+            task.dirty |= task.row.life.state.kind() == Kind::Ready;
+            if let Some(items) = self.items_of(at) {
+                self.pause_run(items, pauses)?;
             }
         }
+        self.note_pause(&Scope::Run(id), pauses)
+    }
+
+    fn note_pause(&mut self, scope: &Scope, pauses: bool) -> Result<Granted, R::Error> {
+        let now = self.turn.now;
         let changed = match pauses {
             true => self.rows.pause(scope, now)?,
             false => self.rows.unpause(scope, now)?,
         };
         Ok(if changed { Granted::Yes } else { Granted::Already })
+    }
+
+    /// The run of a task's items, should it have begun one.
+    fn items_of(&self, at: usize) -> Option<RunId> {
+        let Task { row, run, .. } = &self.tasks[at];
+        row.planned().each.as_ref()?;
+        Some(RunId::of_items(TaskExecutionId::of(self.head(*run).id, row.index)))
     }
 
     /// What a user cancels is over at once, whatever it does: that nobody can undo it is worth more
@@ -263,10 +288,18 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     fn submit(&mut self, new: &'t NewRun) -> Result<Result<Submitted, Refusal>, R::Error> {
         let id = new.id;
-        if self.turn.again
-            && let Some(key) = self.rows.find(id)?
-        {
-            return Ok(Ok(Submitted { key, id, existing: false }));
+        if let Some(Parent { task, fence }) = new.parent {
+            let at = self.task(task)?;
+            let life = at.map(|at| &self.tasks[at].row.life);
+            let is_running = |life: &Life| matches!(life.state, State::Running { .. });
+            if !life.is_some_and(|life| is_running(life) && life.fence == fence) {
+                return Ok(Err(Refusal::ParentGone));
+            }
+        }
+        if self.turn.again || new.parent.is_some() {
+            if let Some(key) = self.rows.find(id)? {
+                return Ok(Ok(Submitted { key, id, existing: !self.turn.again }));
+            }
         }
         let Some(key) = &new.key else {
             return Ok(Ok(Submitted { key: self.begin(new)?, id, existing: false }));
@@ -293,18 +326,30 @@ impl<'t, R: Rows> Taking<'t, R> {
     fn begin(&mut self, new: &'t NewRun) -> Result<RunKey, R::Error> {
         let count = u32::try_from(new.plan.task_count()).expect("a graph is not that large");
         let key = self.rows.allocate(count)?;
-        let mut head = Some(Box::new(Head {
+        let mut head = Box::new(Head {
             id: new.id,
             queue: new.queue.clone(),
             priority: new.priority,
             key: new.key.clone(),
+            parent: None,
             not_before: new.not_before,
             submitted_at: self.turn.now,
             paused_at: None,
             cancelled: false,
             failing: false,
+            open: count,
             ended: None,
-        }));
+        });
+        if let Some(Parent { task, .. }) = new.parent {
+            let at = self.task(task)?.expect("it was just looked at");
+            let above = self.head(self.tasks[at].run);
+            (head.queue, head.priority) = (above.queue.clone(), above.priority);
+            (head.parent, head.paused_at) = (Some(task), above.paused_at.map(|_| self.turn.now));
+            if head.paused_at.is_some() {
+                self.note_pause(&Scope::Run(new.id), true)?;
+            }
+        }
+        let mut head = Some(head);
         let run = self.runs.len();
         let tasks = new.plan.graph().tasks().map(|index| Row {
             key: key.task(index),
@@ -322,22 +367,44 @@ impl<'t, R: Rows> Taking<'t, R> {
         }
         let (plan, whole) = (new.plan.clone(), Some((first..self.tasks.len()).collect()));
         self.run_at.insert(key, run);
-        self.runs.push(Run { key, plan, first, whole, unsettled: true, new: Some(new) });
+        let (ended, unsettled) = (Vec::new(), true);
+        self.runs.push(Run { key, plan, first, whole, ended, unsettled, new: Some(new) });
         self.keep(key.task(TaskIndex::from_u32(0)), Payload::Input, new.input.as_ref())?;
+        for (index, item) in new.plan.graph().tasks().zip(&new.items) {
+            self.keep(key.task(index), Payload::Item, Some(item))?;
+        }
         Ok(key)
     }
 
     /// Everything that follows for the tasks of a run from the way they stand, and its end.
     fn settle(&mut self, run: usize) -> Result<(), R::Error> {
-        if !self.runs[run].unsettled {
-            return Ok(());
+        if self.runs[run].unsettled {
+            self.settle_whole(run)?;
+        } else {
+            self.settle_below(run)?;
         }
+        let (key, now, head) = (self.runs[run].key, self.turn.now, self.head(run));
+        if head.open == 0 && head.ended.is_none() {
+            let outcome = match head {
+                Head { cancelled: true, .. } => RunOutcome::Cancelled,
+                Head { failing: true, .. } => RunOutcome::Failed,
+                _ => RunOutcome::Succeeded,
+            };
+            let head = self.head_mut(run);
+            head.ended = Some((outcome, now));
+            let ended = Ended { key, id: head.id, outcome };
+            self.answer.ended.push(ended);
+        }
+        Ok(())
+    }
+
+    /// Where a run begins, or is being stopped after a failure: there an end bears on all tasks.
+    fn settle_whole(&mut self, run: usize) -> Result<(), R::Error> {
         let whole = self.whole(run)?;
-        let (plan, head) = (self.runs[run].plan.clone(), self.head(run));
-        let (not_before, cancelled) = (head.not_before.unwrap_or(self.turn.now), head.cancelled);
-        let standing =
-            |tasks: &[Task], index: TaskIndex| standing(&tasks[whole[index.as_usize()]].row.life);
-        let follows = plan.graph().settle(plan.on_failure(), |task| standing(&self.tasks, task));
+        let plan = self.runs[run].plan.clone();
+        let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
+        let standing = |task: TaskIndex| standing(&self.tasks[whole[task.as_usize()]].row.life);
+        let follows = plan.graph().settle(plan.on_failure(), standing);
         for (task, consequence) in follows {
             let event = match consequence {
                 Consequence::Unblock => Event::Unblock { not_before },
@@ -348,17 +415,62 @@ impl<'t, R: Rows> Taking<'t, R> {
             let applied = self.step(whole[task.as_usize()], &event)?;
             assert!(applied, "what the graph concludes from a task's standing fits its state");
         }
-        let outcome = plan.graph().outcome_of_run(|task| standing(&self.tasks, task), cancelled);
-        if let Some(outcome) = outcome {
-            let (key, now) = (self.runs[run].key, self.turn.now);
-            let head = self.head_mut(run);
-            head.ended = Some((outcome, now));
-            let ended = Ended { key, id: head.id, outcome };
-            self.answer.ended.push(ended);
-        }
         // What was concluded needs no second look.
         self.runs[run].unsettled = false;
+        self.runs[run].ended.clear();
         Ok(())
+    }
+
+    /// Everywhere else an end bears only on what comes after it: the other tasks of the run, of
+    /// which there may be many, are not looked at.
+    fn settle_below(&mut self, run: usize) -> Result<(), R::Error> {
+        let (key, plan) = (self.runs[run].key, self.runs[run].plan.clone());
+        while let Some(ended) = self.runs[run].ended.pop() {
+            for &child in plan.graph().children(ended) {
+                let at = self.existing(key.task(child))?;
+                if self.tasks[at].row.life.state.kind() != Kind::Blocked {
+                    continue;
+                }
+                let event = match self.verdict(run, child, ended)? {
+                    Verdict::Wait => continue,
+                    Verdict::Run => {
+                        let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
+                        Event::Unblock { not_before }
+                    }
+                    Verdict::Skip { .. } => Event::Skip,
+                };
+                let applied = self.step(at, &event)?;
+                assert!(applied, "what is blocked can become ready, or be skipped");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a task may run, one of whose parents has just ended.
+    fn verdict(
+        &mut self,
+        run: usize,
+        task: TaskIndex,
+        ended: TaskIndex,
+    ) -> Result<Verdict, R::Error> {
+        let (key, plan) = (self.runs[run].key, self.runs[run].plan.clone());
+        let at = self.existing(key.task(ended))?;
+        let outcome = standing(&self.tasks[at].row.life).outcome();
+        let alone = plan.graph().verdict(task, |parent| outcome.filter(|_| parent == ended));
+        if alone != Verdict::Wait {
+            return Ok(alone);
+        }
+        // The last of them are the likeliest to be still open.
+        for &parent in plan.graph().parents(task).iter().rev() {
+            let at = self.existing(key.task(parent))?;
+            if !self.tasks[at].row.life.state.kind().is_terminal() {
+                return Ok(Verdict::Wait);
+            }
+        }
+        Ok(plan.graph().verdict(task, |parent| {
+            let at = self.task_at.get(&key.task(parent))?;
+            standing(&self.tasks[*at].row.life).outcome()
+        }))
     }
 
     /// Applies an event that no worker reports; false if it makes nothing of the task.
@@ -409,9 +521,22 @@ impl<'t, R: Rows> Taking<'t, R> {
         if let Kind::Failed | Kind::TimedOut = kind {
             self.head_mut(run).failing = true;
         }
-        // In a run with a failure, what begins to wait or is to be tried again may have to end.
+        let index = self.tasks[at].row.index;
+        let (stops, plan) = (self.head(run).failing, &self.runs[run].plan);
+        let stops = stops && plan.on_failure() != OnFailure::KeepGoing;
+        let has_children = !plan.graph().children(index).is_empty();
+        // In a run that is being stopped, what begins to wait or is to be tried again may have to end.
         let may_have_to_end = matches!(kind, Kind::Ready | Kind::Deferred | Kind::Parked);
-        self.runs[run].unsettled |= kind.is_terminal() || may_have_to_end && self.head(run).failing;
+        self.runs[run].unsettled |= stops && (kind.is_terminal() || may_have_to_end);
+        if kind.is_terminal() {
+            self.head_mut(run).open -= 1;
+            self.runs[run].ended.extend(has_children.then_some(index));
+        }
+        if let (true, Some(items)) = (kind.is_terminal(), self.items_of(at))
+            && kind != Kind::Succeeded
+        {
+            self.cancel(items)?;
+        }
         Ok(())
     }
 
@@ -486,6 +611,11 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(Some(self.add_task(row, run)))
     }
 
+    /// Where the task is among those looked at. Its run has all its tasks.
+    fn existing(&mut self, key: TaskKey) -> Result<usize, R::Error> {
+        self.task(key).map(|at| at.expect("a run has all its tasks"))
+    }
+
     /// Where the run is among those looked at. It exists.
     fn run(&mut self, key: RunKey) -> Result<usize, R::Error> {
         if let Some(&run) = self.run_at.get(&key) {
@@ -525,7 +655,8 @@ impl<'t, R: Rows> Taking<'t, R> {
         let (run, first) = (self.runs.len(), self.tasks.len());
         self.run_at.insert(key, run);
         let plan = plan.clone();
-        self.runs.push(Run { key, plan, first, whole: None, unsettled: false, new: None });
+        let (ended, unsettled) = (Vec::new(), false);
+        self.runs.push(Run { key, plan, first, whole: None, ended, unsettled, new: None });
         run
     }
 

@@ -48,6 +48,8 @@ fn submit(plan: &Arc<Plan>, id: u128) -> NewRun {
         key: None,
         not_before: None,
         input: None,
+        parent: None,
+        items: Vec::new(),
     }
 }
 
@@ -115,6 +117,8 @@ impl Stored {
             paused_at: None,
             cancelled: false,
             failing: false,
+            parent: None,
+            open: 2,
             ended: None,
         };
         let lives = [Life::ready(NOW, NOW), Life::blocked()];
@@ -171,8 +175,11 @@ impl Stored {
         self.tasks[0].0.head.as_mut().expect("the first task carries the head")
     }
 
-    /// Puts every row where it belongs.
+    /// Puts every row where it belongs, and counts what is open.
     fn place(&mut self) {
+        let is_open = |(row, _): &&(Row, Place)| !row.life.state.kind().is_terminal();
+        let open = self.tasks.iter().filter(is_open).count();
+        self.head().open = open as u32;
         let head = self.head().clone();
         for (row, place) in &mut self.tasks {
             *place = row.place(&head, NOW, Duration::ZERO);
@@ -362,6 +369,14 @@ fn a_wrong_mark_of_failure_is_found() {
     assert_eq!(not.rules(), ["failing"]);
     let yes = Stored::ready().failed().with(|run| run.head().failing = false);
     assert_eq!(yes.rules(), ["failing"]);
+}
+
+#[test]
+fn a_wrong_count_of_open_tasks_is_found() {
+    let fewer = Stored::ready().with(|run| run.head().open = 1);
+    assert_eq!(fewer.rules(), ["open"]);
+    let more = Stored::ready().failed().with(|run| run.head().open = 1);
+    assert_eq!(more.rules(), ["open"]);
 }
 
 #[test]

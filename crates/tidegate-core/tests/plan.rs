@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::error::Error;
 use std::time::Duration;
-use tidegate_core::graph::{Graph, GraphError, Node, OnFailure, When};
+use tidegate_core::graph::{Graph, GraphError, Node, OnFailure, TaskIndex, When};
 use tidegate_core::lifecycle::Rules;
 use tidegate_core::plan::{BrokenLine, InvalidPlan, LimitUse, Plan, TaskPlan};
 use tidegate_core::{Backoff, InvalidBackoff};
@@ -28,6 +28,7 @@ fn small() -> Plan {
         weight: 2,
         priority: -7,
         parkable: true,
+        each: Some("customers \"all\"".into()),
         limits: vec![
             LimitUse { name: "warehouse".into(), key: Some("customer.id".into()), units: 2 },
             LimitUse { name: "\u{2028}\t".into(), key: None, units: 1 },
@@ -42,7 +43,7 @@ const SMALL: &str = r#"tidegate plan 1
 workflow "nightly etl" on_failure=keep_going
 task "extract" when=all_succeeded weight=1 priority=0 parkable=no
 retry times=0 first=1000000000ns factor=2 longest=300000000000ns jitter=0.1
-task "load \"all\"\n" when=all_succeeded weight=2 priority=-7 parkable=yes timeout=1ns queue_timeout=3600000000000ns deadline=18446744073709551615999999999ns
+task "load \"all\"\n" when=all_succeeded weight=2 priority=-7 parkable=yes timeout=1ns queue_timeout=3600000000000ns deadline=18446744073709551615999999999ns each="customers \"all\""
 after "extract"
 retry times=3 first=500000000ns factor=1.5 longest=60000000000ns jitter=0
 limit "warehouse" units=2 key="customer.id"
@@ -60,6 +61,35 @@ fn text(plan: &Plan) -> String {
 
 fn refusal(text: &str) -> InvalidPlan {
     Plan::decode(text.as_bytes()).expect_err(text)
+}
+
+#[test]
+fn a_plan_of_items_is_short_however_many_they_are() {
+    let task = TaskPlan { weight: 3, ..TaskPlan::default() };
+    let plan = Plan::items("etl", "transform", 1_000, OnFailure::KeepGoing, task);
+    let written = text(&plan);
+    let wanted = "tidegate plan 1\nworkflow \"etl\" on_failure=keep_going\nitems count=1000\n\
+                  task \"transform\" when=all_succeeded weight=3 priority=0 parkable=no\n\
+                  retry times=0 first=1000000000ns factor=2 longest=300000000000ns jitter=0.1\nend\n";
+    assert_eq!(written, wanted);
+    assert_eq!(Plan::decode(written.as_bytes()).unwrap(), plan);
+    let last = TaskIndex::from_u32(999);
+    assert_eq!((plan.task_count(), plan.items_of()), (1_000, Some("transform")));
+    assert_eq!((plan.graph().name(last), plan.known_as(last)), ("transform[999]", "transform"));
+    assert_eq!(plan.task(last).weight, 3);
+    for (right, wrong) in [
+        ("count=1000", "count=0"),
+        ("count=1000", "count=100001"),
+        ("items count=1000\n", "items\n"),
+        (
+            "end\n",
+            "task \"b\" when=all_succeeded weight=3 priority=0 parkable=no\nretry times=0 \
+          first=1000000000ns factor=2 longest=300000000000ns jitter=0.1\nend\n",
+        ),
+        ("retry", "after \"transform\"\nretry"),
+    ] {
+        refusal(&written.replacen(right, wrong, 1));
+    }
 }
 
 #[test]
@@ -281,13 +311,15 @@ fn any_task() -> impl Strategy<Value = TaskPlan> {
     let limit = (any_text(), prop::option::of(any_text()), any::<u32>())
         .prop_map(|(name, key, units)| LimitUse { name, key, units });
     let limits = prop::collection::vec(limit, 0..3);
-    (rules, clock(), any::<u32>(), any::<i32>(), any::<bool>(), limits).prop_map(
-        |(rules, timeout, weight, priority, parkable, limits)| TaskPlan {
+    let each = prop::option::of(any_text());
+    (rules, clock(), any::<u32>(), any::<i32>(), any::<bool>(), each, limits).prop_map(
+        |(rules, timeout, weight, priority, parkable, each, limits)| TaskPlan {
             rules,
             timeout,
             weight,
             priority,
             parkable,
+            each,
             limits,
         },
     )

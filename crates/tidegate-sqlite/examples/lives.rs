@@ -76,6 +76,8 @@ async fn submit(
             key: None,
             not_before: None,
             input: Some(input.clone()),
+            parent: None,
+            items: Vec::new(),
         };
         ids += at_once as u64 + 1;
         let mut turn = Turn::new(TurnId(ids), now);

@@ -166,7 +166,7 @@ impl Step<'_, '_> {
                 self.lanes.entry(lane).or_insert(found)
             }
         };
-        let (workflow, task) = (row.plan.workflow(), row.plan.graph().name(row.index));
+        let (workflow, task) = (row.plan.workflow(), row.plan.known_as(row.index));
         let right = (queue, workflow, task, row.planned().weight);
         let found = found.as_ref().map(|(a, b, c, d)| (a.as_str(), b.as_str(), c.as_str(), *d));
         if found != Some(right) {

@@ -34,11 +34,13 @@ pub(crate) struct StoredHead {
     pub(crate) workflow: i64,
     priority: i32,
     key: Option<String>,
+    parent: Option<i64>,
     not_before: Option<i64>,
     submitted_at: i64,
     paused_at: Option<i64>,
     cancelled: bool,
     failing: bool,
+    open: u32,
     outcome: Option<u8>,
     ended_at: Option<i64>,
 }
@@ -90,14 +92,16 @@ fn read_head(row: &Columned<'_>, id: [u8; 16]) -> rusqlite::Result<StoredHead> {
         failing: row.get(29)?,
         outcome: row.get(30)?,
         ended_at: row.get(31)?,
+        parent: row.get(32)?,
+        open: row.get(33)?,
     })
 }
 
 /// Reads what [`SELECT_TASK_AND_PLACE`](crate::sql::SELECT_TASK_AND_PLACE) has besides.
 pub(crate) fn read_place(row: &Columned<'_>) -> rusqlite::Result<Result<Place, Corrupt>> {
     let time = |at| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(timestamp));
-    let (order, alarm) = (time(33)?, time(34)?);
-    let gate = match row.get::<_, Option<i64>>(32)? {
+    let (order, alarm) = (time(35)?, time(36)?);
+    let gate = match row.get::<_, Option<i64>>(34)? {
         None => None,
         Some(code) => match GATES.into_iter().find(|gate| i64::from(gate.code()) == code) {
             Some(gate) => Some(gate),
@@ -150,17 +154,19 @@ impl StoredHead {
             queue,
             priority: self.priority,
             key: self.key,
+            parent: self.parent.map(TaskKey),
             not_before: self.not_before.map(timestamp),
             submitted_at: timestamp(self.submitted_at),
             paused_at: self.paused_at.map(timestamp),
             cancelled: self.cancelled,
             failing: self.failing,
+            open: self.open,
             ended,
         })
     }
 }
 
-/// Binds what of a task changes: number 1 to 21, and to 26 if it is the first of its run.
+/// Binds what of a task changes: number 1 to 21, and to 27 if it is the first of its run.
 pub(crate) fn bind_changing(
     statement: &mut Statement<'_>,
     Write { row, place, .. }: &Write<'_>,
@@ -195,6 +201,7 @@ pub(crate) fn bind_changing(
         bind.value(24, head.failing)?;
         bind.maybe(25, head.ended.map(|(outcome, _)| outcome_code(outcome)))?;
         bind.time(26, head.ended.map(|(_, at)| at))?;
+        bind.value(27, head.open)?;
     }
     Ok(())
 }
@@ -206,23 +213,24 @@ pub(crate) struct Belongs {
     pub(crate) lane: i64,
 }
 
-/// Binds what of a task never changes: number 27 to 35.
+/// Binds what of a task never changes: number 28 to 37.
 pub(crate) fn bind_lasting(
     statement: &mut Statement<'_>,
     row: &Row,
     belongs: &Belongs,
 ) -> rusqlite::Result<()> {
     let mut bind = Binder { statement };
-    bind.value(27, row.index.as_u32())?;
-    bind.value(28, belongs.plan)?;
-    bind.value(29, belongs.lane)?;
+    bind.value(28, row.index.as_u32())?;
+    bind.value(29, belongs.plan)?;
+    bind.value(30, belongs.lane)?;
     if let Some(head) = &row.head {
-        bind.value(30, head.id.as_u128().to_be_bytes())?;
-        bind.value(31, belongs.workflow)?;
-        bind.value(32, head.priority)?;
-        bind.maybe(33, head.key.as_deref())?;
-        bind.time(34, head.not_before)?;
-        bind.value(35, head.submitted_at.as_micros())?;
+        bind.value(31, head.id.as_u128().to_be_bytes())?;
+        bind.value(32, belongs.workflow)?;
+        bind.value(33, head.priority)?;
+        bind.maybe(34, head.key.as_deref())?;
+        bind.time(35, head.not_before)?;
+        bind.value(36, head.submitted_at.as_micros())?;
+        bind.maybe(37, head.parent.map(|task| task.0))?;
     }
     Ok(())
 }

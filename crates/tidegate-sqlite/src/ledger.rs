@@ -198,7 +198,11 @@ impl<'c> Ledger<'c> {
         };
         let mut lanes = Vec::with_capacity(plan.task_count());
         for task in plan.graph().tasks() {
-            let lane = (workflow, plan.graph().name(task), plan.task(task).weight);
+            if let (Some(_), Some(&lane)) = (plan.items_of(), lanes.first()) {
+                lanes.push(lane);
+                continue;
+            }
+            let lane = (workflow, plan.known_as(task), plan.task(task).weight);
             let found = self.sql.find_lane.query_row(lane, |row| row.get(0)).optional()?;
             lanes.push(match found {
                 Some(lane) => lane,

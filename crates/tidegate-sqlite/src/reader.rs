@@ -323,6 +323,7 @@ fn summary(row: &Row) -> Option<RunSummary> {
         queue: head.queue.clone(),
         priority: head.priority,
         idempotency_key: head.key.clone(),
+        parent: head.parent,
         submitted_at: head.submitted_at,
         paused_at: head.paused_at,
         ended: head.ended,

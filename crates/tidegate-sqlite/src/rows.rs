@@ -143,7 +143,7 @@ impl Rows for Ledger<'_> {
         if plan.task(task).weight > heaviest || self.paused()?.stops(queue) {
             return Ok(false);
         }
-        let (workflow, task) = (plan.workflow(), plan.graph().name(task));
+        let (workflow, task) = (plan.workflow(), plan.known_as(task));
         Ok(self.served(worker)?.is_some_and(|served| served.can_run(queue, workflow, task)))
     }
 

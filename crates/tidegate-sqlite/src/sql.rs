@@ -11,7 +11,7 @@ macro_rules! task_columns {
         "key, idx, plan, lane, state, reason, fence, attempt, entries, recoveries, active, started, \
          stopping, worker, since, due, begun_at, waits_since, waits_for, turn, ended_at, run_id, \
          workflow, priority, run_key, not_before, submitted_at, paused_at, cancelled, failing, \
-         outcome, run_ended_at"
+         outcome, run_ended_at, parent_task, open"
     };
 }
 
@@ -115,14 +115,15 @@ statements! {
     insert = "INSERT INTO task (key, state, reason, fence, attempt, entries, recoveries, active, \
               started, stopping, worker, since, due, begun_at, waits_since, waits_for, turn, gate, \
               claim_order, alarm, ended_at, paused_at, cancelled, failing, outcome, run_ended_at, \
-              idx, plan, lane, run_id, workflow, priority, run_key, not_before, submitted_at) \
+              open, idx, plan, lane, run_id, workflow, priority, run_key, not_before, \
+              submitted_at, parent_task) \
               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
               ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, \
-              ?35)";
+              ?35, ?36, ?37)";
     update = concat!(update_task!(), " WHERE key = ?1");
     /// The first task of a run, with what of the run changes.
     update_first = concat!(update_task!(), ", paused_at = ?22, cancelled = ?23, failing = ?24, \
-                           outcome = ?25, run_ended_at = ?26 WHERE key = ?1");
+                           outcome = ?25, run_ended_at = ?26, open = ?27 WHERE key = ?1");
     keep = "INSERT OR REPLACE INTO payload (task, kind, body) VALUES (?1, ?2, ?3)";
     record = "INSERT INTO record (seq, at, run, idx, what, reason, attempt, entry, worker, \
               begun_at, active, error) \
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn an_update_of_a_task_leaves_the_indexes_of_its_run_alone() {
-        let changed = [update_task!(), "paused_at cancelled failing outcome run_ended_at"];
+        let changed = [update_task!(), "paused_at cancelled failing outcome run_ended_at open"];
         for column in ["run_id", "run_key", "workflow", "lane ="] {
             assert!(changed.iter().all(|sql| !sql.contains(column)), "{column}");
         }

@@ -182,7 +182,7 @@ impl<'c> Thread<'c> {
         if self.dirty {
             match messages.recv_timeout(IDLE) {
                 Ok(message) => return Ok(message),
-                Err(RecvTimeoutError::Timeout) => self.fold_back("PASSIVE"),
+                Err(RecvTimeoutError::Timeout) => drop(self.fold_back("PASSIVE")),
                 Err(RecvTimeoutError::Disconnected) => return Err(mpsc::RecvError),
             }
         }
@@ -258,27 +258,26 @@ impl<'c> Thread<'c> {
         self.fold_back("PASSIVE");
         let wait = if log < LOG_URGENT { READERS_MAX } else { URGENT_READERS_MAX };
         let _ = connection.busy_timeout(wait);
-        self.fold_back("RESTART");
-        let _ = connection.busy_timeout(Duration::ZERO);
+        let all = self.fold_back("RESTART");
+        let _ = self.ledger.opened.connection.busy_timeout(Duration::ZERO);
         self.dirty = true;
-        self.log_max = match self.log_size() {
-            left if left < LOG_MAX => LOG_MAX,
-            left => left + LOG_STEP,
-        };
+        // Its length tells nothing yet: it begins anew with the next write.
+        self.log_max = if all { LOG_MAX } else { log + LOG_STEP };
     }
 
     fn log_size(&mut self) -> u64 {
         self.ledger.log_size(self.page).unwrap_or(0)
     }
 
-    /// Folds the log back as far as nobody is in the way.
-    fn fold_back(&mut self, how: &str) {
+    /// Folds the log back as far as nobody is in the way; whether that was all of it.
+    fn fold_back(&mut self, how: &str) -> bool {
         self.dirty = false;
         let fold = format!("PRAGMA wal_checkpoint({how})");
-        let folded = self.ledger.opened.connection.query_row(&fold, [], |_| Ok(()));
-        if let Err(error) = folded {
+        let busy = self.ledger.opened.connection.query_row(&fold, [], |row| row.get::<_, i64>(0));
+        busy.inspect_err(|error| {
             tracing::warn!(%error, how, "the log could not be folded back");
-        }
+        })
+        .is_ok_and(|busy| busy == 0)
     }
 
     fn path(&self) -> &std::path::Path {

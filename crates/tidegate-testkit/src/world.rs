@@ -88,7 +88,7 @@ impl World {
     /// A new worker that serves these queues and knows all tasks of these plans.
     pub async fn worker_of(&mut self, queues: &[&str], plans: &[&Arc<Plan>]) -> WorkerId {
         let tasks = |plan: &&Arc<Plan>| {
-            let names = plan.graph().tasks().map(|task| plan.graph().name(task).to_owned());
+            let names = plan.graph().tasks().map(|task| plan.known_as(task).to_owned());
             names.map(|name| (plan.workflow().to_owned(), name)).collect::<Vec<_>>()
         };
         let knows = plans.iter().flat_map(tasks).collect();
@@ -170,6 +170,8 @@ impl World {
             key: None,
             not_before: None,
             input: None,
+            parent: None,
+            items: Vec::new(),
         }
     }
 

@@ -47,6 +47,8 @@ fn submit(id: u64) -> Arc<Turn> {
         key: None,
         not_before: None,
         input: None,
+        parent: None,
+        items: Vec::new(),
     });
     Arc::new(turn)
 }

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use tidegate_core::graph::TaskIndex;
-use tidegate_core::plan::Plan;
-use tidegate_core::store::{Bytes, Claimed};
+use tidegate_core::store::{Bytes, Given};
 
 /// How large what a task returns, or puts into the context, may be.
 pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
@@ -28,31 +27,32 @@ pub struct Context<I = Value> {
 
 /// The part of a context that does not depend on the type of the input.
 pub(crate) struct Around {
-    plan: Arc<Plan>,
-    task: TaskIndex,
-    input: Option<Bytes>,
-    outputs: Vec<(TaskIndex, Bytes)>,
-    absent: Vec<TaskIndex>,
-    inserts: Vec<(TaskIndex, Bytes)>,
-    states: Arc<States>,
+    pub(crate) given: Given,
+    pub(crate) number: u32,
+    pub(crate) states: Arc<States>,
 }
 
 impl Around {
-    pub(crate) fn new(claimed: Claimed, states: Arc<States>) -> Self {
-        let Claimed { plan, index: task, input, outputs, absent, inserts, .. } = claimed;
-        Around { plan, task, input, outputs, absent, inserts, states }
+    fn name(&self, task: TaskIndex) -> &str {
+        self.given.plan.graph().name(task)
     }
 
-    fn name(&self, task: TaskIndex) -> &str {
-        self.plan.graph().name(task)
+    fn own_name(&self) -> &str {
+        self.name(self.given.task)
+    }
+
+    /// The task of this name that this one depends on.
+    fn parent(&self, name: &str) -> Option<TaskIndex> {
+        let graph = self.given.plan.graph();
+        graph.find(name).filter(|task| graph.parents(self.given.task).contains(task))
     }
 
     /// The task of this name that this one comes after, directly or not.
     fn ancestor(&self, name: &str) -> Result<TaskIndex, TaskError> {
-        let graph = self.plan.graph();
-        let found = graph.find(name).filter(|task| graph.ancestors(self.task).contains(task));
+        let graph = self.given.plan.graph();
+        let found = graph.find(name).filter(|task| graph.ancestors(self.given.task).contains(task));
         found.ok_or_else(|| {
-            let own = self.name(self.task);
+            let own = self.own_name();
             TaskError::permanent(format!("task \"{own}\" does not come after a task \"{name}\""))
         })
     }
@@ -62,7 +62,7 @@ impl<I: DeserializeOwned> Context<I> {
     /// # Errors
     /// The run's input is no `I`; another attempt would not mend that.
     pub(crate) fn new(around: Around) -> Result<Self, TaskError> {
-        let input = around.input.as_deref().unwrap_or(b"null");
+        let input = around.given.input.as_deref().unwrap_or(b"null");
         let input = serde_json::from_slice(input).map_err(|error| {
             let wanted = type_name::<I>();
             TaskError::permanent(format!("the run's input cannot be read as {wanted}: {error}"))
@@ -83,18 +83,16 @@ impl<I> Context<I> {
     /// This task does not come directly after a task of that name, it has not succeeded, or what it
     /// returned is no `T`.
     pub fn output<T: DeserializeOwned>(&self, task: &str) -> Result<T, TaskError> {
-        let graph = self.around.plan.graph();
-        let parent = graph.find(task).filter(|it| graph.parents(self.around.task).contains(it));
-        let Some(parent) = parent else {
-            let own = self.around.name(self.around.task);
+        let Some(parent) = self.around.parent(task) else {
+            let own = self.around.own_name();
             let wrong = format!("task \"{own}\" does not depend on a task \"{task}\"");
             return Err(TaskError::permanent(wrong));
         };
-        if self.around.absent.contains(&parent) {
+        if self.around.given.absent.contains(&parent) {
             let wrong = format!("task \"{task}\" has not succeeded and returned nothing");
             return Err(TaskError::permanent(wrong));
         }
-        let bytes = self.around.outputs.iter().find(|(of, _)| *of == parent);
+        let bytes = self.around.given.outputs.iter().find(|(of, _)| *of == parent);
         // A task that returns nothing leaves nothing.
         let bytes = bytes.map_or(&b"null"[..], |(_, bytes)| bytes);
         serde_json::from_slice(bytes).map_err(|error| {
@@ -120,16 +118,65 @@ impl<I> Context<I> {
         })
     }
 
+    /// The item for which this task is done, if it is done for [each](crate::Task::each) of a list.
+    ///
+    /// # Errors
+    /// It is not, or the item is no `T`.
+    pub fn item<T: DeserializeOwned>(&self) -> Result<T, TaskError> {
+        let Some(item) = &self.around.given.item else {
+            let own = self.around.own_name();
+            let wrong = format!("task \"{own}\" is not done for items; say each() of it");
+            return Err(TaskError::permanent(wrong));
+        };
+        serde_json::from_slice(item).map_err(|error| {
+            let (number, wanted) = (self.around.number, type_name::<T>());
+            TaskError::permanent(format!("item {number} cannot be read as {wanted}: {error}"))
+        })
+    }
+
+    /// Which item it is, from 0; 0 for a task that is not done for items.
+    pub fn item_number(&self) -> u32 {
+        self.around.number
+    }
+
+    /// The list that is found under this name: what a task returned that this one depends on, or
+    /// else what is in the context.
+    pub(crate) fn list(&self, source: &str) -> Result<Vec<Value>, TaskError> {
+        let found = match self.around.parent(source) {
+            Some(_) => Some(self.output(source)?),
+            None => self.get(source)?,
+        };
+        let kind = match found {
+            Some(Value::Array(list)) => return Ok(list),
+            Some(Value::Null) | None => "nothing",
+            Some(Value::Object(_)) => "an object",
+            Some(Value::String(_)) => "a text",
+            Some(Value::Number(_)) => "a number",
+            Some(Value::Bool(_)) => "a yes or no",
+        };
+        let own = self.around.own_name();
+        Err(TaskError::permanent(format!(
+            "task \"{own}\" is done for each of \"{source}\", which is {kind} and not a list; it is \
+             looked for in what a task of this name returned that \"{own}\" depends on, in the \
+             context and in the input"
+        )))
+    }
+
     /// Puts a value into the context, for the tasks that come after this one. It is stored if the
     /// task succeeds, together with what it returns, and not at all otherwise.
     ///
     /// # Errors
-    /// The value cannot be written as JSON.
+    /// The value cannot be written as JSON; or this task is one of many items, which leave what they
+    /// return and nothing else.
     pub fn insert(
         &mut self,
         key: impl Into<String>,
         value: impl Serialize,
     ) -> Result<(), TaskError> {
+        if self.around.given.item.is_some() {
+            let wrong = "an item cannot put anything into the context; what it returns is kept";
+            return Err(TaskError::permanent(wrong));
+        }
         let value = serde_json::to_value(value).map_err(TaskError::permanent)?;
         self.inserts.insert(key.into(), value);
         Ok(())
@@ -165,15 +212,15 @@ impl<I> Context<I> {
     }
 
     fn inserted_by(&self, task: TaskIndex) -> Result<Option<Map<String, Value>>, TaskError> {
-        let bytes = self.around.inserts.iter().find(|(by, _)| *by == task);
+        let bytes = self.around.given.inserts.iter().find(|(by, _)| *by == task);
         let map = bytes.map(|(_, bytes)| serde_json::from_slice(bytes));
         map.transpose().map_err(TaskError::permanent)
     }
 
     fn inherited(&self, key: &str) -> Result<Option<Value>, TaskError> {
-        let graph = self.around.plan.graph();
+        let graph = self.around.given.plan.graph();
         let mut found: Vec<(TaskIndex, Value)> = Vec::new();
-        for &(task, _) in &self.around.inserts {
+        for &(task, _) in &self.around.given.inserts {
             let value = self.inserted_by(task)?.and_then(|mut map| map.remove(key));
             found.extend(value.map(|value| (task, value)));
         }
@@ -196,7 +243,7 @@ impl<I> Context<I> {
     }
 
     fn in_input(&self, key: &str) -> Option<Value> {
-        let input = self.around.input.as_deref()?;
+        let input = self.around.given.input.as_deref()?;
         let mut map: Map<String, Value> = serde_json::from_slice(input).ok()?;
         map.remove(key)
     }
@@ -223,13 +270,18 @@ fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, TaskError> {
 /// It cannot be written as JSON, or is too large; `what` it is stands in the message.
 pub(crate) fn encode(what: &str, value: &impl Serialize) -> Result<Option<Bytes>, TaskError> {
     let bytes = serde_json::to_vec(value).map_err(TaskError::permanent)?;
-    if bytes.len() > PAYLOAD_MAX {
-        let size = bytes.len();
-        return Err(TaskError::permanent(format!(
-            "{what} is {size} bytes of JSON; at most {PAYLOAD_MAX} are stored"
-        )));
-    }
+    check_size(what, bytes.len())?;
     Ok((bytes != b"null").then(|| bytes.into()))
+}
+
+/// # Errors
+/// It is too large.
+pub(crate) fn check_size(what: &str, size: usize) -> Result<(), TaskError> {
+    if size <= PAYLOAD_MAX {
+        return Ok(());
+    }
+    let wrong = format!("{what} is {size} bytes of JSON; at most {PAYLOAD_MAX} are stored");
+    Err(TaskError::permanent(wrong))
 }
 
 impl<I: fmt::Debug> fmt::Debug for Context<I> {

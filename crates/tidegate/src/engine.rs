@@ -11,6 +11,7 @@
 mod builder;
 mod entry;
 mod event;
+mod fan_out;
 mod metrics;
 mod run;
 mod shutdown;

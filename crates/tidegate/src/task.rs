@@ -57,6 +57,21 @@ pub(crate) type Entered = Pin<Box<dyn Future<Output = Result<Returned, TaskError
 /// A function with everything about its types forgotten.
 pub(crate) trait Body: Send + Sync {
     fn enter(&self, around: Around, handle: TaskHandle) -> Entered;
+
+    fn manner(&self) -> Manner {
+        Manner::Yielding
+    }
+}
+
+/// How a body can be stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// By dropping it, at its next await.
+    Yielding,
+    /// Not at all: it is told, given up, and keeps its slot until it returns.
+    Blocking,
+    /// By telling it: it sees to it that nothing of it is left, and only then returns.
+    Orderly,
 }
 
 /// A future that borrows what it was given.
@@ -171,11 +186,127 @@ impl<F: TaskFn<M>, M: 'static> Body for Function<F, M> {
     }
 }
 
+/// What [`Task::blocking`] takes: a function of a context, or of a context and a handle. `M` only
+/// tells the two apart; it is always inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the body of a blocking task",
+    note = "a blocking task is a `fn(&mut Context) -> Result<T, E>` or a \
+            `fn(&mut Context, &TaskHandle) -> Result<T, E>`",
+    note = "`T` must be `Serialize`, and `E` must convert into `TaskError`"
+)]
+pub trait BlockingFn<M>: Send + Sync + 'static {
+    /// The type of the run's input.
+    #[doc(hidden)]
+    type Input: DeserializeOwned + Send + 'static;
+    /// What it returns.
+    #[doc(hidden)]
+    type Output: Serialize + Send + 'static;
+    /// Calls it.
+    #[doc(hidden)]
+    fn call(
+        &self,
+        context: &mut Context<Self::Input>,
+        handle: &TaskHandle,
+    ) -> Result<Self::Output, TaskError>;
+}
+
+impl<F, I, T, E> BlockingFn<(I, T, E)> for F
+where
+    F: Fn(&mut Context<I>) -> Result<T, E> + Send + Sync + 'static,
+    I: DeserializeOwned + Send + 'static,
+    T: Serialize + Send + 'static,
+    E: Into<TaskError> + 'static,
+{
+    type Input = I;
+    type Output = T;
+
+    fn call(&self, context: &mut Context<I>, _: &TaskHandle) -> Result<T, TaskError> {
+        self(context).map_err(Into::into)
+    }
+}
+
+impl<F, I, T, E> BlockingFn<(TaskHandle, I, T, E)> for F
+where
+    F: Fn(&mut Context<I>, &TaskHandle) -> Result<T, E> + Send + Sync + 'static,
+    I: DeserializeOwned + Send + 'static,
+    T: Serialize + Send + 'static,
+    E: Into<TaskError> + 'static,
+{
+    type Input = I;
+    type Output = T;
+
+    fn call(&self, context: &mut Context<I>, handle: &TaskHandle) -> Result<T, TaskError> {
+        self(context, handle).map_err(Into::into)
+    }
+}
+
+struct Blocking<F, M> {
+    function: Arc<F>,
+    marker: std::marker::PhantomData<fn() -> M>,
+}
+
+impl<F: BlockingFn<M>, M: 'static> Body for Blocking<F, M> {
+    fn enter(&self, around: Around, handle: TaskHandle) -> Entered {
+        let function = self.function.clone();
+        Box::pin(async move {
+            let call = move || {
+                let mut context = Context::new(around)?;
+                let output = function.call(&mut context, &handle)?;
+                let output = encode("what the task returned", &output)?;
+                Ok(Returned { output, inserts: context.into_inserts()? })
+            };
+            match tokio::task::spawn_blocking(call).await {
+                Ok(returned) => returned,
+                Err(error) => match error.try_into_panic() {
+                    // It is the task's own.
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    // The runtime ends, and this with it.
+                    Err(_) => std::future::pending().await,
+                },
+            }
+        })
+    }
+
+    fn manner(&self) -> Manner {
+        Manner::Blocking
+    }
+}
+
 impl Task {
     /// A task of this name that runs this function.
     pub fn new<M: 'static>(name: impl Into<String>, function: impl TaskFn<M>) -> Self {
         let marker = std::marker::PhantomData;
         let body = Arc::new(Function { function: Arc::new(function), marker });
+        Task { node: Node::new(name), plan: TaskPlan::default(), body }
+    }
+
+    /// A task of this name that runs this function, which is not async and may block, on a thread of
+    /// its own.
+    ///
+    /// Such a function cannot be dropped: a time-out is reported when it is reached, and a cancelled
+    /// or timed-out one keeps its slot, shown as [`leaky`](crate::SlotPool::leaky), until it returns.
+    /// One that runs for long should ask its handle now and then whether it
+    /// [is cancelled](TaskHandle::is_cancelled).
+    ///
+    /// ```
+    /// use tidegate::{Context, Task, TaskError, TaskHandle};
+    ///
+    /// fn add_up(context: &mut Context<Vec<u64>>, handle: &TaskHandle) -> Result<u64, TaskError> {
+    ///     let mut sum = 0;
+    ///     for number in context.input() {
+    ///         if handle.is_cancelled() {
+    ///             Err("cancelled")?;
+    ///         }
+    ///         sum += number;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    ///
+    /// let add_up = Task::blocking("add_up", add_up);
+    /// ```
+    pub fn blocking<M: 'static>(name: impl Into<String>, function: impl BlockingFn<M>) -> Self {
+        let marker = std::marker::PhantomData;
+        let body = Arc::new(Blocking { function: Arc::new(function), marker });
         Task { node: Node::new(name), plan: TaskPlan::default(), body }
     }
 
@@ -231,6 +362,43 @@ impl Task {
     /// A head start in seconds over tasks that became ready at the same time.
     pub fn priority(mut self, seconds: i32) -> Self {
         self.plan.priority = seconds;
+        self
+    }
+
+    /// Is done once for each item of a list, and returns what came of each, in the order of the
+    /// list.
+    ///
+    /// The list is what a task of this name returned that this one depends on; or else what is in
+    /// the context under this name, put there by a task above or with the input. It is looked for
+    /// when the task's turn has come.
+    ///
+    /// Each item is a task of its own, with its own attempts, in a run of their own that belongs to
+    /// this task: [`retries`](Self::retries), [`timeout`](Self::timeout),
+    /// [`queue_timeout`](Self::queue_timeout), [`weight`](Self::weight) and
+    /// [`priority`](Self::priority) are the items', [`deadline`](Self::deadline) is for all of them
+    /// together. When an item has failed for good, the task fails, and what becomes of the other
+    /// items is told by the workflow's [`on_failure`](crate::WorkflowBuilder::on_failure).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use serde_json::json;
+    /// use tidegate::{Context, Engine, Task, TaskError, Workflow};
+    ///
+    /// async fn double(context: &mut Context) -> Result<u64, TaskError> {
+    ///     Ok(context.item::<u64>()? * 2)
+    /// }
+    ///
+    /// let doubling = Workflow::of(Task::new("double", double).each("numbers"))?;
+    /// let engine = Engine::builder("memory:").workflow(doubling).start().await?;
+    /// let run = engine.submit("double", json!({ "numbers": [1, 2, 3] })).await?;
+    /// assert_eq!(run.wait().await?.output::<Vec<u64>>("double")?, [2, 4, 6]);
+    /// # engine.shutdown(std::time::Duration::from_secs(1)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn each(mut self, source: impl Into<String>) -> Self {
+        self.plan.each = Some(source.into());
         self
     }
 

@@ -6,7 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::graph::{Graph, GraphError, Node};
-use tidegate_core::plan::Plan;
+use tidegate_core::lifecycle::Rules;
+use tidegate_core::plan::{Plan, TaskPlan};
 
 /// Tasks with dependencies, checked to make sense. What an engine can run.
 ///
@@ -30,7 +31,34 @@ use tidegate_core::plan::Plan;
 pub struct Workflow {
     pub(crate) plan: Arc<Plan>,
     /// By the index of their task.
-    pub(crate) bodies: Arc<[Arc<dyn Body>]>,
+    pub(crate) pieces: Arc<[Piece]>,
+}
+
+/// What a workflow has of a task besides its plan.
+#[derive(Clone)]
+pub(crate) struct Piece {
+    pub(crate) body: Arc<dyn Body>,
+    /// The plan of each item, for a task that is done for items.
+    pub(crate) item: Option<TaskPlan>,
+}
+
+impl Piece {
+    /// The task's plan and the rest of it. One that is done for items only sees to it that they are
+    /// done: what was planned is theirs.
+    fn of(task: Task) -> (TaskPlan, Self) {
+        let Task { plan, body, .. } = task;
+        if plan.each.is_none() {
+            return (plan, Piece { body, item: None });
+        }
+        let rules = Rules { deadline: plan.rules.deadline, ..Rules::default() };
+        let (each, priority) = (plan.each.clone(), plan.priority);
+        let mut item = TaskPlan { each: None, ..plan };
+        item.rules.deadline = None;
+        (
+            TaskPlan { rules, each, priority, ..TaskPlan::default() },
+            Piece { body, item: Some(item) },
+        )
+    }
 }
 
 impl Workflow {
@@ -95,10 +123,9 @@ impl WorkflowBuilder {
         }
         let nodes: Vec<Node> = self.tasks.iter().map(|task| task.node.clone()).collect();
         let graph = Graph::new(nodes).map_err(WorkflowError::Graph)?;
-        let bodies = self.tasks.iter().map(|task| task.body.clone()).collect();
-        let tasks = self.tasks.into_iter().map(|task| task.plan).collect();
+        let (tasks, pieces): (_, Vec<_>) = self.tasks.into_iter().map(Piece::of).unzip();
         let plan = Arc::new(Plan::new(self.name, graph, self.on_failure, tasks));
-        Ok(Workflow { plan, bodies })
+        Ok(Workflow { plan, pieces: pieces.into() })
     }
 }
 

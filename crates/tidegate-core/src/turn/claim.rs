@@ -2,10 +2,10 @@
 
 use super::{Taking, Task};
 use crate::Timestamp;
-use crate::graph::{TaskIndex, When};
+use crate::graph::When;
 use crate::lifecycle::{Event, Fence, Kind, State, WorkerId};
 use crate::rows::{Owned, Payload, Rows};
-use crate::store::{Change, Claimed, TaskKey, Told, Turn};
+use crate::store::{Change, Claimed, Given, TaskKey, Told, Turn};
 use std::collections::HashSet;
 
 impl<R: Rows> Taking<'_, R> {
@@ -122,31 +122,43 @@ impl<R: Rows> Taking<'_, R> {
     /// A claimed task with all that its body is given.
     fn claimed(&mut self, at: usize, order: Timestamp) -> Result<Claimed, R::Error> {
         let Task { row, run, .. } = &self.tasks[at];
-        let (run, key, index, plan) = (*run, row.run(), row.index, row.plan.clone());
-        let (task, life) = (row.key, row.life.clone());
+        let (key, index, plan) = (row.key, row.index, row.plan.clone());
+        let (life, head) = (row.life.clone(), self.head(*run));
+        let (run, parent) = (head.id, head.parent.filter(|_| plan.items_of().is_some()));
+        let given = match parent {
+            None => self.given(at)?,
+            Some(parent) => {
+                let above = self.existing(parent)?;
+                let item = self.rows.payload(key, Payload::Item)?;
+                Given { item, ..self.given(above)? }
+            }
+        };
+        Ok(Claimed { key, index, plan, run, life, order, given })
+    }
+
+    /// What the body of a task is given.
+    fn given(&mut self, at: usize) -> Result<Given, R::Error> {
+        let Task { row, run, .. } = &self.tasks[at];
+        let (run, key, task, plan) = (*run, row.run(), row.index, row.plan.clone());
         let input = self.input(run)?;
         let graph = plan.graph();
-        let mut outputs = Vec::new();
-        for &parent in graph.parents(index) {
+        let (mut outputs, mut absent, mut inserts) = (Vec::new(), Vec::new(), Vec::new());
+        for &parent in graph.parents(task) {
             let output = self.rows.payload(key.task(parent), Payload::Output)?;
             outputs.extend(output.map(|output| (parent, output)));
+            // Under the usual rule all of them have succeeded.
+            if graph.when(task) != When::AllSucceeded {
+                let at = self.existing(key.task(parent))?;
+                let succeeded = self.tasks[at].row.life.state.kind() == Kind::Succeeded;
+                absent.extend((!succeeded).then_some(parent));
+            }
         }
-        let whole = match graph.when(index) {
-            // All of them have succeeded.
-            When::AllSucceeded => Vec::new(),
-            _ => self.whole(run)?,
-        };
-        let kind = |parent: TaskIndex| self.tasks[whole[parent.as_usize()]].row.life.state.kind();
-        let is_absent = |&parent: &TaskIndex| !whole.is_empty() && kind(parent) != Kind::Succeeded;
-        let absent = graph.parents(index).iter().copied().filter(is_absent).collect();
-        let mut inserts = Vec::new();
-        if !graph.parents(index).is_empty() {
-            for ancestor in graph.ancestors(index) {
+        if !graph.parents(task).is_empty() {
+            for ancestor in graph.ancestors(task) {
                 let inserted = self.rows.payload(key.task(ancestor), Payload::Inserts)?;
                 inserts.extend(inserted.map(|inserted| (ancestor, inserted)));
             }
         }
-        let run = self.head(run).id;
-        Ok(Claimed { key: task, index, plan, run, life, order, input, outputs, absent, inserts })
+        Ok(Given { plan, task, input, outputs, absent, inserts, item: None })
     }
 }

@@ -155,6 +155,20 @@ async fn the_log_stays_short_while_others_read_all_the_time() {
     assert_eq!(store.counts().await.unwrap().ready, 320);
 }
 
+/// Each time the log was folded back, the next time came 16 MiB later: its length was asked for
+/// before the next write had made it begin anew.
+#[tokio::test]
+async fn the_log_does_not_grow_from_one_time_it_is_folded_back_to_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("jobs.db"));
+    let body = vec![7; 1 << 20];
+    for n in 0..320 {
+        submit(&store, &body).await.unwrap();
+        let log = fs::metadata(folder.path().join("jobs.db-wal")).unwrap().len();
+        assert!(log <= 72 << 20, "the log has {log} bytes after {n} MiB");
+    }
+}
+
 #[tokio::test]
 async fn equal_plans_are_stored_once_and_people_can_look_at_runs() {
     let folder = tempfile::tempdir().unwrap();

@@ -48,6 +48,8 @@ pub(crate) fn new_run(plan: &Arc<Plan>, input: &[u8]) -> NewRun {
         key: None,
         not_before: None,
         input: Some(Bytes::from(input)),
+        parent: None,
+        items: Vec::new(),
     }
 }
 

@@ -73,13 +73,13 @@ pub async fn outputs_of_parents_and_inserts_of_all_above_reach_a_task(world: &mu
     let t0 = world.claim_one(worker).await;
     let said = vec![change::succeed_with(&t0, "out 0", "inserts 0")];
     let t1 = say_and_claim(world, worker, said).await.claimed.remove(0);
-    assert_eq!(t1.outputs, [(index(0), bytes("out 0"))]);
-    assert_eq!(t1.inserts, [(index(0), bytes("inserts 0"))]);
+    assert_eq!(t1.given.outputs, [(index(0), bytes("out 0"))]);
+    assert_eq!(t1.given.inserts, [(index(0), bytes("inserts 0"))]);
     world.tell(worker, change::succeed_with(&t1, "", "inserts 1")).await;
     let t2 = world.claim_one(worker).await;
-    assert_eq!(t2.outputs, [(index(1), bytes(""))], "of its parents only, also an empty one");
-    assert_eq!(t2.inserts, [(index(0), bytes("inserts 0")), (index(1), bytes("inserts 1"))]);
-    assert_eq!(t2.input, Some(bytes("in")));
+    assert_eq!(t2.given.outputs, [(index(1), bytes(""))], "of its parents only, also an empty one");
+    assert_eq!(t2.given.inserts, [(index(0), bytes("inserts 0")), (index(1), bytes("inserts 1"))]);
+    assert_eq!(t2.given.input, Some(bytes("in")));
 
     let output = async |world: &World, task| world.store().output(task).await;
     assert_eq!(output(world, t0.key).await.expect("it can be read"), Some(bytes("out 0")));
@@ -103,7 +103,7 @@ pub async fn what_a_task_returned_is_stored_with_its_success_only(world: &mut Wo
     let lost =
         Change { events: change::fail(&task).events, ..change::succeed_with(&task, "o", "i") };
     let tidy = say_and_claim(world, worker, vec![lost]).await.claimed.remove(0);
-    assert!(tidy.outputs.is_empty() && tidy.inserts.is_empty());
+    assert!(tidy.given.outputs.is_empty() && tidy.given.inserts.is_empty());
     assert_eq!(world.store().output(task.key).await.expect("it can be read"), None);
 }
 
@@ -114,8 +114,8 @@ pub async fn two_last_parents_in_one_turn_let_their_child_go_once(world: &mut Wo
     let said = both.iter().map(|task| change::succeed_with(task, "out", "in")).collect();
     let last = say_and_claim(world, worker, said).await.claimed;
     assert_eq!((last.len(), last[0].index), (1, index(3)));
-    assert_eq!(last[0].outputs.len(), 2);
-    assert_eq!(last[0].inserts.len(), 2);
+    assert_eq!(last[0].given.outputs.len(), 2);
+    assert_eq!(last[0].given.inserts.len(), 2);
     assert_eq!(world.kinds(run).await[3], Kind::Active);
 }
 

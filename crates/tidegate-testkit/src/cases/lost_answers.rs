@@ -13,7 +13,7 @@ use tidegate_core::store::{Applied, Bytes, Change, Claimed, NewRun, Request, Sco
 fn taken(turned: &Turned) -> Vec<impl PartialEq + std::fmt::Debug + use<>> {
     let all = turned.claimed.iter().map(|task| {
         let Claimed { key, index, run, order, .. } = *task;
-        let given = (task.input.clone(), task.outputs.clone(), task.inserts.clone());
+        let given = task.given.clone();
         (key, index, run, order, task.life.clone(), given)
     });
     all.collect()

@@ -51,7 +51,10 @@ pub async fn a_submitted_run_comes_back_begun_where_units_are_free(world: &mut W
     let [task] = &turned.claimed[..] else { panic!("one is taken: {:?}", turned.claimed) };
     assert_eq!((task.run, task.life.fence, task.life.entries), (id, Fence(1), 1));
     assert_eq!((begun_at(&task.life), task.order), (world.now(), world.now()));
-    assert_eq!((&task.input, task.outputs.len(), task.inserts.len()), (&bytes("in"), 0, 0));
+    assert_eq!(
+        (&task.given.input, task.given.outputs.len(), task.given.inserts.len()),
+        (&bytes("in"), 0, 0)
+    );
     assert_eq!(world.kinds(id).await, [Kind::Active, Kind::Blocked]);
     assert!(!turned.more, "nothing else is ready");
     assert!(world.claim(worker, 9).await.is_empty(), "it is taken once");
@@ -64,7 +67,7 @@ pub async fn what_was_submitted_is_ready_for_others_when_nobody_takes_it(world: 
     world.submit_run(new.clone()).await;
     world.advance(SECOND);
     let task = world.claim_one(worker).await;
-    assert_eq!((task.run, task.input.clone()), (new.id, bytes("in")));
+    assert_eq!((task.run, task.given.input.clone()), (new.id, bytes("in")));
     assert_eq!(task.order, world.now() - SECOND);
     assert_eq!(begun_at(&task.life), world.now());
 }

@@ -435,6 +435,8 @@ impl Simulation {
                     key,
                     not_before: chance.one_in(5).then(|| now + chance.millis(0, 10_000)),
                     input: (input > 0).then(|| Arc::from([input.min(1)])),
+                    parent: None,
+                    items: Vec::new(),
                 }
             }
         };

@@ -256,7 +256,8 @@ fn by_name(workflows: Vec<Workflow>, slots: u32) -> Result<HashMap<String, Workf
     for workflow in workflows {
         let (graph, name) = (workflow.plan.graph(), workflow.name().to_owned());
         for task in graph.tasks() {
-            let weight = workflow.plan.task(task).weight;
+            let item = workflow.pieces[task.as_usize()].item.as_ref();
+            let weight = item.unwrap_or_else(|| workflow.plan.task(task)).weight;
             if weight > slots {
                 let task = graph.name(task).to_owned();
                 return Err(StartError::TooHeavy { workflow: name, task, weight, slots });

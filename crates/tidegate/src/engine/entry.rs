@@ -8,11 +8,11 @@ use crate::error::{Closed, Panic};
 use crate::gate::{Gate, Passed};
 use crate::handle::TaskHandle;
 use crate::slot::{InLine, SlotPool, SlotToken};
-use crate::task::{Body, Entered, Returned};
+use crate::task::{Body, Entered, Manner, Returned};
 use crate::task_error::TaskError;
 use crate::wait::WaitError;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub(super) struct Entry {
     /// Made when somebody wants to know, or to tell.
     cancel: OnceLock<CancellationToken>,
     attempt: OnceLock<Weak<Attempt>>,
+    /// Whether its time was up before it was over.
+    overdue: AtomicBool,
     stage: AtomicU8,
 }
 
@@ -57,6 +59,12 @@ impl Entry {
     /// Tells the body that it is to stop.
     pub(super) fn cancel(&self) {
         self.token().cancel();
+    }
+
+    /// Tells the body that it is to stop because its time is up, which is how it will have ended.
+    pub(super) fn time_out(&self) {
+        self.overdue.store(true, Ordering::Release);
+        self.cancel();
     }
 
     fn token(&self) -> &CancellationToken {
@@ -170,6 +178,7 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHan
         before: claimed.life.active,
         cancel: OnceLock::new(),
         attempt: OnceLock::new(),
+        overdue: AtomicBool::new(false),
         stage: AtomicU8::new(UNDER_WAY),
     });
     // The place in line is taken before the task is spawned, or what is claimed later could be
@@ -218,8 +227,20 @@ fn stand_in_line(pool: SlotPool, claimed: &Claimed) -> Place {
 }
 
 async fn enter(entering: Box<Entering>) {
+    let manner = entering.body.manner();
     let Some((report, gate)) = begin(entering).await else { return };
-    if let Some(end) = end(gate.await) {
+    let passed = gate.await;
+    let entry = &report.entry;
+    let limit = entry.plan.task(entry.index).timeout;
+    let end = match (manner, end(passed)) {
+        // It was told, and has not succeeded all the same: it has ended because of that.
+        (Manner::Orderly, Some(End::Failed { .. })) if entry.is_cancelled() => {
+            let overdue = entry.overdue.load(Ordering::Acquire);
+            limit.filter(|_| overdue).map(timed_out)
+        }
+        (_, end) => end,
+    };
+    if let Some(end) = end {
         report.end(end);
     }
 }
@@ -253,7 +274,7 @@ async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
     entry.publish(|task| What::Began { task, attempt: entry.number });
     let Entering { claimed, body, states, report, .. } = *entering;
     let attempt = attempt(&entry, claimed.execution(), slot);
-    let around = Around::new(*claimed, states);
+    let around = Around { number: claimed.index.as_u32(), given: claimed.given, states };
     let gate = Gate::new(attempt, |attempt| body.enter(around, TaskHandle::of(attempt.clone())));
     Some((report, gate))
 }
@@ -276,6 +297,13 @@ fn end(passed: Passed<Result<Returned, TaskError>>) -> Option<End> {
         Passed::Panicked(panic) => panicked(&panic),
         Passed::Closed => return None,
     })
+}
+
+/// The end of an entry that has used up its time.
+pub(super) fn timed_out(limit: Duration) -> End {
+    let (failure, permanent) = (Failure::Timeout, false);
+    let error = format!("timed out after {limit:?}");
+    End::Failed { failure, permanent, chance: fastrand::f64(), error }
 }
 
 fn failed(error: &TaskError) -> End {

@@ -378,6 +378,13 @@ impl RunStatus {
     }
 }
 
+impl TaskState {
+    /// What it returned, as it is stored.
+    pub(super) fn output(&self) -> Option<&[u8]> {
+        self.output.as_deref()
+    }
+}
+
 /// What is known of a run in this process, so that its end can be waited for without asking the
 /// store.
 #[derive(Debug)]

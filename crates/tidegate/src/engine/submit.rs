@@ -136,9 +136,6 @@ impl Submit {
             let nearest = nearest(&self.workflow, known).map(str::to_owned);
             return Err(SubmitError::UnknownWorkflow { workflow: self.workflow, nearest });
         };
-        if shutdown::has_begun(&shared.closing) {
-            return Err(SubmitError::Closed);
-        }
         let run = NewRun {
             id: RunId::new(shared.now(), fastrand::u128(..)),
             plan: workflow.plan.clone(),
@@ -147,21 +144,33 @@ impl Submit {
             key: self.key,
             not_before: self.not_before,
             input: self.input?,
+            parent: None,
+            items: Vec::new(),
         };
-        let (reply, answer) = oneshot::channel();
-        let (id, cell) = (run.id, Arc::new(Cell::new()));
-        let message = Message::Submit(run, Some(cell.clone()), reply);
-        shared.inbox.send(message).map_err(|_| SubmitError::Closed)?;
-        Ok(Begun { engine: self.engine, id, cell, answer })
+        Begun::new(self.engine.clone(), run)
     }
 }
 
 /// A run whose submit is under way.
 pub(super) struct Begun {
     engine: Engine,
-    id: RunId,
     cell: Arc<Cell>,
     answer: oneshot::Receiver<Result<tidegate_core::store::Submitted, SubmitError>>,
+}
+
+impl Begun {
+    /// Hands a run to the loop.
+    pub(super) fn new(engine: Engine, run: NewRun) -> Result<Self, SubmitError> {
+        let shared = &engine.shared;
+        if shutdown::has_begun(&shared.closing) {
+            return Err(SubmitError::Closed);
+        }
+        let (reply, answer) = oneshot::channel();
+        let cell = Arc::new(Cell::new());
+        let message = Message::Submit(run, Some(cell.clone()), reply);
+        shared.inbox.send(message).map_err(|_| SubmitError::Closed)?;
+        Ok(Begun { engine, cell, answer })
+    }
 }
 
 impl IntoFuture for Begun {
@@ -171,7 +180,8 @@ impl IntoFuture for Begun {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let submitted = self.answer.await.map_err(|_| SubmitError::Closed)??;
-            let cell = (submitted.id == self.id).then_some(self.cell);
+            // One that existed may have ended before anybody here was told.
+            let cell = (!submitted.existing).then_some(self.cell);
             Ok(Run::new(self.engine, submitted.id, cell, submitted.existing))
         })
     }

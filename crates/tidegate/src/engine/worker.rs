@@ -5,11 +5,13 @@
 //! an answer, and what a body does happens in its own task.
 
 use super::event::{Event, What};
+use super::fan_out::FanOut;
 use super::run::Cell;
 use super::shutdown::{AFTER_TELLING, ShutdownReport, Stage};
 use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry};
 use crate::context::States;
 use crate::slot::{Ended as Counted, SlotToken};
+use crate::task::Manner;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::ops::Bound;
@@ -99,6 +101,7 @@ struct Live {
     abort: AbortHandle,
     leave: Option<oneshot::Sender<()>>,
     limit: Option<Duration>,
+    manner: Manner,
     /// Whether it waits, and whether its limit is going to be looked at: while it waits, its time
     /// stands still.
     waits: bool,
@@ -350,6 +353,8 @@ impl Worker {
                     Ok(submitted) if !submitted.existing => {
                         self.publish(id, || What::Submitted);
                     }
+                    // Others may wait for it by the same name.
+                    Ok(submitted) if submitted.id == id => {}
                     _ => drop(self.cells.remove(&id)),
                 }
                 // Whoever asked may have gone.
@@ -377,12 +382,17 @@ impl Worker {
         assert_eq!(slot.is_some(), begun, "what is begun was begun on units kept for it");
         let workflow = self.shared.workflows.get(claimed.plan.workflow());
         let body = workflow.and_then(|workflow| {
-            let name = claimed.plan.graph().name(claimed.index);
-            let index = workflow.plan.graph().find(name)?;
-            Some(workflow.bodies[index.as_usize()].clone())
+            let index = workflow.plan.graph().find(claimed.plan.known_as(claimed.index))?;
+            let piece = &workflow.pieces[index.as_usize()];
+            // One that became such since its run was planned is done as it was planned.
+            match claimed.plan.task(claimed.index).each {
+                Some(_) => Some(FanOut::body(&self.shared, &claimed, piece)),
+                None => Some(piece.body.clone()),
+            }
         });
         let body = body.expect("a store hands out only what its worker said it knows");
         let (key, fence, limit) = (claimed.key, claimed.life.fence, planned.timeout);
+        let manner = body.manner();
         if let Some(limit) = limit {
             let at = Instant::now() + limit.saturating_sub(claimed.life.active);
             self.limits.push(Reverse((at, key, fence)));
@@ -392,17 +402,33 @@ impl Worker {
         let start = entry::Start { claimed, body, states, slot, leave: given };
         let (entry, abort) = entry::start(&self.shared, start);
         let (waits, watched, succeeded, output) = (false, limit.is_some(), false, None);
-        let live = Live { entry, abort, leave, limit, waits, watched, succeeded, output };
+        let live = Live { entry, abort, leave, limit, manner, waits, watched, succeeded, output };
         self.entries.insert(key, live);
     }
 
-    /// An entry is to go away. It reports when it has.
+    /// An entry is to go away. It reports when it has; one that cannot be stopped is given up.
     fn drop_entry(&mut self, task: TaskKey, fence: Fence) {
-        if let Some(live) = self.entries.get(&task).filter(|live| live.entry.fence == fence) {
-            live.entry.cancel();
-            live.abort.abort();
-            live.entry.give_up();
+        let live = self.entries.get(&task).filter(|live| live.entry.fence == fence);
+        let Some(live) = live else { return };
+        live.entry.cancel();
+        match live.manner {
+            Manner::Blocking | Manner::Orderly if !live.entry.has_begun() => live.abort.abort(),
+            Manner::Yielding => live.abort.abort(),
+            Manner::Orderly => {}
+            Manner::Blocking => {
+                live.entry.give_up();
+                let end = End::Dropped { active: live.entry.active() };
+                self.end_without_it(task, fence, end);
+                return;
+            }
         }
+        live.entry.give_up();
+    }
+
+    /// Reports the end of an entry that does not do so itself.
+    fn end_without_it(&mut self, task: TaskKey, fence: Fence, end: End) {
+        self.ended(task, fence, &end);
+        self.dispatcher.handle(Input::Said { task, fence, said: Said::Ends(end) });
     }
 
     fn recorded(&mut self, record: &Record, plan: &Arc<Plan>) {
@@ -576,15 +602,18 @@ impl Worker {
             self.limits.push(Reverse((now + left, task, fence)));
             return;
         }
-        let end = End::Failed {
-            failure: Failure::Timeout,
-            permanent: false,
-            chance: fastrand::f64(),
-            error: format!("timed out after {limit:?}"),
-        };
-        self.drop_entry(task, fence);
-        self.ended(task, fence, &end);
-        self.dispatcher.handle(Input::Said { task, fence, said: Said::Ends(end) });
+        match live.manner {
+            // What it has begun must be gone before it can be tried again.
+            Manner::Orderly => live.entry.time_out(),
+            Manner::Yielding | Manner::Blocking => {
+                live.entry.cancel();
+                if live.manner == Manner::Yielding {
+                    live.abort.abort();
+                }
+                live.entry.give_up();
+                self.end_without_it(task, fence, entry::timed_out(limit));
+            }
+        }
     }
 
     fn watch(&mut self, now: Instant) {
@@ -592,15 +621,18 @@ impl Worker {
         self.watch_at = now + WATCH_EVERY;
         self.looks += 1;
         let compares = std::mem::take(&mut self.compares);
-        let few = (1..=ROLL_CALL_MAX).contains(&self.dispatcher.readings().owned);
-        if compares || few || self.looks.is_multiple_of(ROLL_CALL_EVERY) {
+        let thorough = compares || self.looks.is_multiple_of(ROLL_CALL_EVERY);
+        let owned = self.dispatcher.readings().owned;
+        if thorough || (1..=ROLL_CALL_MAX).contains(&owned) {
             self.dispatcher.handle(Input::RollCall);
+        }
+        if thorough || owned <= ROLL_CALL_MAX {
+            self.cells.retain(|_, cells| cells.iter().any(|cell| cell.strong_count() > 0));
+            // A success that came too late, because somebody else had ended the task.
+            self.entries.retain(|&task, live| !live.succeeded || self.dispatcher.owns(task));
         }
         // Somebody else may have made something ready, without a word to this worker.
         self.dispatcher.handle(Input::Alarm);
-        self.cells.retain(|_, cells| cells.iter().any(|cell| cell.strong_count() > 0));
-        // A success that came too late, because somebody else had ended the task.
-        self.entries.retain(|&task, live| !live.succeeded || self.dispatcher.owns(task));
         if self.look.is_none() && self.closing.is_none() {
             let runs = self.waited_for(if compares { usize::MAX } else { LOOKED_UP_MAX });
             self.look = Some(Box::pin(look(self.shared.store.clone(), runs)));

@@ -1,0 +1,152 @@
+//! A task that is done once for each item of a list.
+//!
+//! It begins a run that has one task for each item, waits for its end without its slot, and returns
+//! what came of the items. That run has a name that follows from the task's own: a later entry finds
+//! the run again and goes on waiting. It belongs to the task: the store cancels it when the task ends
+//! other than by success, and pauses it with the task's run.
+
+use super::run::{Run, RunState, RunStatus, WaitRunError};
+use super::submit::{Begun, SubmitError};
+use super::{Engine, Shared};
+use crate::context::{Around, Context, check_size};
+use crate::handle::TaskHandle;
+use crate::task::{Body, Entered, Returned};
+use crate::task_error::TaskError;
+use crate::workflow::Piece;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::RunId;
+use tidegate_core::graph::{OnFailure, RunOutcome};
+use tidegate_core::lifecycle::Kind;
+use tidegate_core::plan::{ITEMS_MAX, Plan, TaskPlan};
+use tidegate_core::store::{Bytes, Claimed, NewRun, Parent, Refusal};
+
+/// After so long it is tried again, if the store could not take the items or tell of them.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The body of a task that is done for items.
+#[derive(Clone)]
+pub(super) struct FanOut {
+    engine: Engine,
+    source: String,
+    workflow: String,
+    name: String,
+    on_failure: OnFailure,
+    item: TaskPlan,
+    parent: Parent,
+    run: RunId,
+}
+
+impl FanOut {
+    /// The body of this task, which was planned to be done for items.
+    pub(super) fn body(shared: &Arc<Shared>, claimed: &Claimed, piece: &Piece) -> Arc<dyn Body> {
+        let (plan, planned) = (&claimed.plan, claimed.plan.task(claimed.index));
+        Arc::new(FanOut {
+            engine: Engine { shared: shared.clone() },
+            source: planned.each.clone().unwrap_or_default(),
+            workflow: plan.workflow().to_owned(),
+            name: plan.graph().name(claimed.index).to_owned(),
+            on_failure: plan.on_failure(),
+            item: piece.item.clone().unwrap_or_default(),
+            parent: Parent { task: claimed.key, fence: claimed.life.fence },
+            run: RunId::of_items(claimed.execution()),
+        })
+    }
+
+    async fn run(self, around: Around, handle: TaskHandle) -> Result<Returned, TaskError> {
+        let list = Context::<Value>::new(around)?.list(&self.source)?;
+        let count = list.len();
+        if count == 0 {
+            return Ok(Returned { output: Some(Bytes::from(&b"[]"[..])), inserts: None });
+        }
+        let run = self.begin(list, &handle).await?;
+        let wait = format!("{count} items, which are run {}", run.id());
+        let ended = handle.defer_while(run.wait()).named(wait).await?;
+        match ended {
+            Ok(status) => outcome(&status),
+            Err(WaitRunError::Closed) => gone(&handle).await,
+            Err(WaitRunError::Run(_)) => Err(TaskError::snooze(AGAIN_AFTER)),
+        }
+    }
+
+    /// The run of the items, which may have been begun by an entry before this one.
+    async fn begin(&self, list: Vec<Value>, handle: &TaskHandle) -> Result<Run, TaskError> {
+        let count = u32::try_from(list.len()).ok().filter(|count| *count <= ITEMS_MAX);
+        let Some(count) = count else {
+            let (name, count) = (&self.name, list.len());
+            return Err(TaskError::permanent(format!(
+                "task \"{name}\" has {count} items; at most {ITEMS_MAX} are possible"
+            )));
+        };
+        let items = list.iter().map(|item| serde_json::to_vec(item).map(Bytes::from));
+        let items = items.collect::<Result<_, _>>().map_err(TaskError::permanent)?;
+        let (workflow, name) = (self.workflow.clone(), self.name.clone());
+        let plan = Plan::items(workflow, name, count, self.on_failure, self.item.clone());
+        let new = NewRun {
+            id: self.run,
+            plan: Arc::new(plan),
+            queue: self.engine.shared.queue.clone(),
+            priority: 0,
+            key: None,
+            not_before: None,
+            input: None,
+            parent: Some(self.parent),
+            items,
+        };
+        let begun = match Begun::new(self.engine.clone(), new) {
+            Ok(begun) => begun.await,
+            Err(error) => Err(error),
+        };
+        match begun {
+            Ok(run) => Ok(run),
+            Err(SubmitError::Closed | SubmitError::Refused(Refusal::ParentGone)) => {
+                gone(handle).await
+            }
+            Err(SubmitError::Store(_)) => Err(TaskError::snooze(AGAIN_AFTER)),
+            Err(other) => Err(TaskError::permanent(other)),
+        }
+    }
+}
+
+impl Body for FanOut {
+    fn enter(&self, around: Around, handle: TaskHandle) -> Entered {
+        Box::pin(self.clone().run(around, handle))
+    }
+}
+
+/// The worker stops, or the task is not this entry's any more: nothing may be concluded from that.
+/// It waits to be dropped.
+async fn gone<T>(handle: &TaskHandle) -> Result<T, TaskError> {
+    match handle.defer_while(std::future::pending()).await? {}
+}
+
+/// What a task returns whose items have come to this.
+fn outcome(status: &RunStatus) -> Result<Returned, TaskError> {
+    match status.state {
+        RunState::Ended(RunOutcome::Succeeded) => {
+            let outputs = status.tasks.iter().map(|task| task.output().unwrap_or(b"null"));
+            let outputs: Vec<&[u8]> = outputs.collect();
+            let list = [&b"["[..], &outputs.join(&b','), b"]"].concat();
+            check_size("what the items returned together", list.len())?;
+            Ok(Returned { output: Some(list.into()), inserts: None })
+        }
+        RunState::Ended(RunOutcome::Cancelled) => {
+            Err(TaskError::permanent(format!("its items, run {}, were cancelled", status.id)))
+        }
+        _ => Err(TaskError::permanent(failures(status))),
+    }
+}
+
+/// Which items have failed, in words.
+fn failures(status: &RunStatus) -> String {
+    let is_failure = |kind| matches!(kind, Kind::Failed | Kind::TimedOut);
+    let failed = status.tasks.iter().zip(0..).filter(|(task, _)| is_failure(task.kind));
+    let failed: Vec<_> = failed.collect();
+    let (count, all) = (failed.len(), status.tasks.len());
+    let first = failed.first().map(|(task, number)| {
+        let error = task.error.as_deref().unwrap_or("it says nothing of why");
+        format!("; item {number}: {error}")
+    });
+    format!("{count} of {all} items failed{}", first.unwrap_or_default())
+}
