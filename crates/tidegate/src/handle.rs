@@ -36,6 +36,14 @@ impl TaskHandle {
         TaskHandle { attempt: Arc::new(attempt) }
     }
 
+    /// A handle outside any task that can be told to stop.
+    #[cfg(feature = "testing")]
+    pub(crate) fn alone(token: SlotToken, cancel: tokio_util::sync::CancellationToken) -> Self {
+        let mut attempt = Attempt::new(token);
+        (attempt.gated, attempt.cancel) = (false, Some(cancel));
+        TaskHandle { attempt: Arc::new(attempt) }
+    }
+
     /// The handle of a task that is polled through a gate.
     pub(crate) fn of(attempt: Arc<Attempt>) -> Self {
         TaskHandle { attempt }

@@ -1,6 +1,6 @@
 //! The error a task ends with.
 
-use crate::wait::WaitError;
+use crate::wait::{InvalidWait, TimedOut, WaitError};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -77,9 +77,17 @@ impl TaskError {
 
     /// The wait that ended the task, if one did, also where another error was made from it.
     pub fn wait_error(&self) -> Option<&WaitError> {
-        let first: &(dyn Error + 'static) = &*self.inner.source;
-        std::iter::successors(Some(first), |&error| error.source())
-            .find_map(|error| error.downcast_ref())
+        chain(&*self.inner.source).find_map(|error| error.downcast_ref())
+    }
+
+    /// Whether a wait ended the task because its time was up.
+    pub(crate) fn is_wait_timeout(&self) -> bool {
+        chain(&*self.inner.source).any(|error| error.is::<TimedOut>())
+    }
+
+    /// What an error made from this one has as its cause.
+    pub(crate) fn as_cause(&self) -> &(dyn Error + 'static) {
+        &*self.inner
     }
 
     /// What it was made from.
@@ -90,39 +98,62 @@ impl TaskError {
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for TaskError {
     fn from(error: E) -> Self {
-        match error.into().downcast::<WaitError>() {
-            Ok(wait) => (*wait).into_task_error(),
-            Err(other) => TaskError::new(Class::Ordinary, Arc::from(other)),
+        let error = error.into();
+        // A condition's own error stays what it was.
+        if let Some(WaitError::Failed(own)) = error.downcast_ref() {
+            return own.clone();
         }
+        TaskError::new(Class::of(&*error), Arc::from(error))
     }
 }
 
-impl WaitError {
-    /// A condition's own error stays what it was; a wait that makes no sense is not made better by
-    /// another attempt.
-    fn into_task_error(self) -> TaskError {
-        let class = match self {
-            WaitError::Failed(error) => return error,
-            WaitError::Invalid(_) => Class::Permanent,
-            _ => Class::Ordinary,
-        };
-        TaskError::new(class, Arc::new(self))
+impl Class {
+    /// The class of an error that may have been made from another one.
+    fn of(error: &(dyn Error + 'static)) -> Self {
+        let class = chain(error).find_map(|error| {
+            let inner = error.downcast_ref::<Inner>().map(|inner| inner.class);
+            // A wait that makes no sense is not made better by another attempt.
+            inner.or_else(|| error.is::<InvalidWait>().then_some(Class::Permanent))
+        });
+        class.unwrap_or(Class::Ordinary)
+    }
+}
+
+/// An error and its causes.
+fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl fmt::Display for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl Error for Inner {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
     }
 }
 
 /// The message, with the messages of its causes behind colons.
 impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let source = &self.inner.source;
-        source.fmt(f)?;
-        let causes = std::iter::successors(source.source(), |&error| error.source());
-        // Some errors repeat their cause in their own message.
-        let mut said = source.to_string();
-        for cause in causes.map(ToString::to_string) {
-            if !said.ends_with(&cause) {
-                write!(f, ": {cause}")?;
+        let mut said = String::new();
+        for error in chain(&*self.inner.source).filter(|error| !error.is::<TimedOut>()) {
+            let message = error.to_string();
+            // Some errors repeat their cause in their own message.
+            if !said.ends_with(&message) {
+                f.write_str(if said.is_empty() { "" } else { ": " })?;
+                f.write_str(&message)?;
             }
-            said = cause;
+            said = message;
         }
         Ok(())
     }

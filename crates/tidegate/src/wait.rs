@@ -182,7 +182,30 @@ impl fmt::Display for WaitError {
     }
 }
 
-impl std::error::Error for WaitError {}
+/// Its causes say of which kind it was, also where it was put into an error of another kind that
+/// shows nothing but its causes.
+impl std::error::Error for WaitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(match self {
+            WaitError::TimedOut { .. } => &TimedOut,
+            WaitError::Failed(error) => error.as_cause(),
+            WaitError::Closed => &Closed,
+            WaitError::Invalid(invalid) => invalid,
+        })
+    }
+}
+
+/// The cause of a wait that ended because its time was up.
+#[derive(Debug)]
+pub(crate) struct TimedOut;
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("timed out")
+    }
+}
+
+impl std::error::Error for TimedOut {}
 
 impl<'h, T> Wait<'h, T> {
     pub(crate) fn new(attempt: &'h Arc<Attempt>, source: impl Source<T> + 'h) -> Self {

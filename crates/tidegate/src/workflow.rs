@@ -1,5 +1,7 @@
 //! Tasks with dependencies.
 
+mod render;
+
 use crate::batch::OnFailure;
 use crate::task::{Body, Task};
 use std::fmt;

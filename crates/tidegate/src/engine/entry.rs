@@ -10,7 +10,6 @@ use crate::handle::TaskHandle;
 use crate::slot::{InLine, SlotPool, SlotToken};
 use crate::task::{Body, Entered, Manner, Returned};
 use crate::task_error::TaskError;
-use crate::wait::WaitError;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -310,10 +309,7 @@ fn failed(error: &TaskError) -> End {
     if let Some(delay) = error.snoozed() {
         return End::Snoozed(delay);
     }
-    let failure = match error.wait_error() {
-        Some(WaitError::TimedOut { .. }) => Failure::WaitTimeout,
-        _ => Failure::Error,
-    };
+    let failure = if error.is_wait_timeout() { Failure::WaitTimeout } else { Failure::Error };
     let (permanent, error) = (error.is_permanent(), error.to_string());
     End::Failed { failure, permanent, chance: fastrand::f64(), error }
 }

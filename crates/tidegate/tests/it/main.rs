@@ -6,6 +6,8 @@ mod batch;
 mod cancel_safety;
 mod condition;
 mod engine;
+#[cfg(feature = "testing")]
+mod errors;
 mod pool;
 mod support;
 mod tidy;
