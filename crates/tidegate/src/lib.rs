@@ -21,10 +21,47 @@
 //! # }
 //! ```
 //!
-//! - [`SlotPool`] and [`SlotToken`]: slots, usable alone.
+//! An [`Engine`] runs such tasks durably, with the truth in a SQLite file: a process can be killed
+//! at any instant, what was acknowledged is there, what was begun goes on, every end is recorded
+//! once. What it runs are [`Workflow`]s, made of [`Task`]s; `#[task]` makes one of an async function:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate::{Context, Engine, TaskError, Workflow, task};
+//!
+//! #[task]
+//! async fn extract(context: &mut Context<u64>) -> Result<u64, TaskError> {
+//!     Ok(context.input() * 2)
+//! }
+//!
+//! #[task(after = [extract], retries = 3, timeout = "60s")]
+//! async fn load(context: &mut Context) -> Result<String, TaskError> {
+//!     Ok(format!("{} rows", context.output::<u64>(extract::ID)?))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let etl = Workflow::builder("etl").task(extract::task()).task(load::task()).build()?;
+//! // "sqlite:jobs.db" for one that survives the process.
+//! let engine = Engine::builder("memory:").slots(4).workflow(etl).start().await?;
+//! let run = engine.submit("etl", 21).key("tonight").await?;
+//! assert_eq!(run.wait().await?.output::<String>(load::ID)?, "42 rows");
+//! engine.shutdown(Duration::from_secs(30)).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Engine`], [`Run`]: submit, wait, status, cancel, pause, events, metrics, shutdown. What holds
+//!   after a crash is said at [`Engine`].
+//! - [`Workflow`], [`Task`], `task`: tasks with dependencies; [`Context`] and [`TaskHandle`] are what
+//!   they are given, [`TaskError`] is how they fail. On Unix, `process` has commands as tasks.
 //! - [`TaskHandle`] and [`Wait`]: waiting without the slot.
 //! - [`condition`]: things to wait for that are checked for all who wait at once.
-//! - [`Batch`]: many things now, so many at a time.
+//! - [`SlotPool`] and [`SlotToken`]: slots, usable alone.
+//! - [`Batch`]: many things now, so many at a time, with no store.
+//! - `testing`: tasks and workflows on paused time, for the tests of an application.
+//!
+//! The guide, in the folder `docs` of the repository, tells all of this at more length.
 //!
 //! # What is held when
 //!
@@ -40,7 +77,12 @@
 //!
 //! # Features
 //!
+//! - `sqlite`: stores in a SQLite file, `"sqlite:PATH"`; SQLite is compiled in. On by default.
+//! - `macros`: the attribute `#[task]`. On by default.
 //! - `http`: [`condition`]'s `http`, with TLS. Off by default.
+//! - `testing`: the module `testing`. Off by default.
+//!
+//! Without any of them there are slots, waits, conditions, batches and engines in memory.
 
 mod attempt;
 pub mod batch;
@@ -50,10 +92,14 @@ pub mod engine;
 pub mod error;
 mod gate;
 mod handle;
+#[cfg(unix)]
+pub mod process;
 pub mod slot;
 mod sync;
 mod task;
 mod task_error;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod tide;
 mod wait;
 mod workflow;
@@ -65,12 +111,19 @@ pub use engine::{Config, Engine, EngineBuilder, Event, Metrics, Run, RunStatus, 
 pub use handle::TaskHandle;
 pub use serde_json::Value;
 pub use slot::{SlotPool, SlotToken};
-pub use task::{Task, TaskFn};
+#[cfg(unix)]
+pub use task::CommandFn;
+pub use task::{BlockingFn, Task, TaskFn};
 pub use task_error::TaskError;
 pub use tidegate_core::graph::{RunOutcome, When};
 pub use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp};
+#[cfg(feature = "macros")]
+pub use tidegate_macros::task;
 pub use wait::{Wait, WaitError};
 pub use workflow::{Workflow, WorkflowBuilder};
+
+#[cfg(doctest)]
+mod guide;
 
 /// The README's example is compiled and run as it stands there.
 #[cfg(doctest)]
