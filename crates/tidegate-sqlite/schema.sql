@@ -111,7 +111,8 @@ CREATE TABLE used (
 CREATE TABLE worker (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     name       TEXT NOT NULL,
-    started_at INTEGER NOT NULL
+    started_at INTEGER NOT NULL,
+    slots      INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE sqlite_sequence(name,seq);

@@ -18,7 +18,7 @@ use crate::plan::Plan;
 use crate::rows::{Gate, Head, Owned, Payload, Place, Row, Rows, Write};
 use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned,
+    Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved, WhyUnserved,
 };
 use crate::{RunId, Timestamp, audit, turn};
 use std::cmp::{Ordering, Reverse};
@@ -126,6 +126,10 @@ impl Store for MemoryStore {
         self.with(|memory| memory.counts())
     }
 
+    fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
+        self.with(|memory| memory.unserved())
+    }
+
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.with(|memory| memory.audit())
     }
@@ -168,6 +172,7 @@ struct Worker {
     queues: BTreeSet<String>,
     /// Names of tasks by workflow.
     knows: BTreeMap<String, BTreeSet<String>>,
+    slots: u32,
     alive: bool,
 }
 
@@ -176,10 +181,13 @@ impl Worker {
         self.queues.contains(queue)
     }
 
+    fn knows(&self, workflow: &str, task: &str) -> bool {
+        self.knows.get(workflow).is_some_and(|tasks| tasks.contains(task))
+    }
+
     fn can_run(&self, lane: &Lane, heaviest: u32) -> bool {
         let (workflow, task, weight) = lane.names();
-        let known = self.knows.get(workflow).is_some_and(|tasks| tasks.contains(task));
-        known && weight <= heaviest
+        self.knows(workflow, task) && weight <= heaviest
     }
 }
 
@@ -238,7 +246,7 @@ impl Memory {
             knows.entry(workflow).or_default().insert(task);
         }
         let queues = new.queues.into_iter().collect();
-        self.workers.insert(id, Worker { queues, knows, alive: true });
+        self.workers.insert(id, Worker { queues, knows, slots: new.slots, alive: true });
         id
     }
 
@@ -393,6 +401,30 @@ impl Memory {
             paused: behind(Gate::Paused),
             running: self.owned.len() as u64,
         }
+    }
+
+    fn unserved(&self) -> Vec<Unserved> {
+        let mut waiting: BTreeMap<(&str, &str, &str, u32), u32> = BTreeMap::new();
+        for (row, _) in self.tasks.values().filter(|(_, place)| place.gate.is_some()) {
+            let (workflow, task) = (row.plan.workflow(), row.plan.known_as(row.index));
+            let names = (&*self.head(row.run()).queue, workflow, task, row.planned().weight);
+            *waiting.entry(names).or_default() += 1;
+        }
+        let unserved = waiting.into_iter().filter_map(|(names, waiting)| {
+            let (queue, workflow, task, weight) = names;
+            let alive = self.workers.values().filter(|worker| worker.alive);
+            let asked = alive
+                .map(|worker| (worker.serves(queue), worker.knows(workflow, task), worker.slots));
+            Some(Unserved {
+                why: WhyUnserved::of(weight, asked)?,
+                queue: queue.to_owned(),
+                workflow: workflow.to_owned(),
+                task: task.to_owned(),
+                weight,
+                waiting: waiting.min(UNSERVED_MAX),
+            })
+        });
+        unserved.collect()
     }
 
     // --------------------------------------------------------------------------------- audit --

@@ -14,6 +14,7 @@ use crate::lifecycle::{Event, Fence, Kind, Life, Reason, State, WorkerId};
 use crate::plan::Plan;
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +62,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// How many tasks stand where.
     fn counts(&self) -> Answer<'_, Counts>;
 
+    /// Tasks that are ready, or will be when they are due, and that no worker can run: runs go on
+    /// under another version of a program as far as their tasks are known, and these are the rest.
+    fn unserved(&self) -> Answer<'_, Vec<Unserved>>;
+
+    /// A file on this machine where a worker can note what it has begun outside the store, for
+    /// whoever takes over from it. It goes with the worker; `None` where a worker's end is the
+    /// store's too.
+    fn notes(&self, _worker: WorkerId) -> Option<PathBuf> {
+        None
+    }
+
+    /// The folder on this machine for what commands write, unless somebody wants another.
+    fn logs(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// Every way in which what is stored contradicts itself, in words. A healthy store has none.
     fn audit(&self) -> Answer<'_, Vec<Finding>>;
 }
@@ -102,6 +119,8 @@ pub struct NewWorker {
     pub queues: Vec<String>,
     /// The tasks it knows, by workflow and name.
     pub knows: Vec<(String, String)>,
+    /// How many slots it has: what is heavier it cannot run.
+    pub slots: u32,
 }
 
 /// All that somebody has to say to the store and to ask of it at one time.
@@ -585,6 +604,81 @@ pub struct Counts {
     pub paused: u64,
     /// Owned by a worker, in whatever activity.
     pub running: u64,
+}
+
+/// Tasks that are alike and that no worker can run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unserved {
+    /// The queue under which they are handed out.
+    pub queue: String,
+    /// Their workflow.
+    pub workflow: String,
+    /// Their name.
+    pub task: String,
+    /// How many slots each needs.
+    pub weight: u32,
+    /// How many there are; from [`UNSERVED_MAX`] on they are not counted.
+    pub waiting: u32,
+    /// Why not.
+    pub why: WhyUnserved,
+}
+
+/// Up to so many tasks that nobody can run are counted.
+pub const UNSERVED_MAX: u32 = 1_000;
+
+/// Why no worker can run a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhyUnserved {
+    /// None serves its queue.
+    Queue,
+    /// None of those that serve the queue knows it.
+    Unknown,
+    /// None of those that know it has so many slots.
+    TooHeavy {
+        /// The most that one of them has.
+        largest: u32,
+    },
+}
+
+impl WhyUnserved {
+    /// Why none of these workers can run a task of this weight: of each it is told whether it serves
+    /// the queue, whether it knows the task, and how many slots it has. `None` if one can.
+    pub fn of(weight: u32, workers: impl IntoIterator<Item = (bool, bool, u32)>) -> Option<Self> {
+        let mut why = WhyUnserved::Queue;
+        for (serves, knows, slots) in workers {
+            why = match why {
+                _ if serves && knows && slots >= weight => return None,
+                WhyUnserved::TooHeavy { largest } if serves && knows => {
+                    WhyUnserved::TooHeavy { largest: largest.max(slots) }
+                }
+                _ if serves && knows => WhyUnserved::TooHeavy { largest: slots },
+                WhyUnserved::Queue if serves => WhyUnserved::Unknown,
+                why => why,
+            };
+        }
+        Some(why)
+    }
+}
+
+impl fmt::Display for Unserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unserved { queue, workflow, task, weight, waiting, why } = self;
+        let more = if *waiting < UNSERVED_MAX { "" } else { " or more" };
+        write!(
+            f,
+            "{waiting}{more} × task \"{task}\" of workflow \"{workflow}\" in queue \"{queue}\": "
+        )?;
+        match why {
+            WhyUnserved::Queue => f.write_str("no worker serves the queue"),
+            WhyUnserved::Unknown => f.write_str("no worker of the queue knows this task"),
+            WhyUnserved::TooHeavy { largest } => {
+                write!(
+                    f,
+                    "it weighs {weight}, and no worker that knows it has more than {largest} slots"
+                )
+            }
+        }
+    }
 }
 
 /// A contradiction in what is stored.

@@ -46,6 +46,7 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         task_at: KeyMap::default(),
         run_at: KeyMap::default(),
         new_keys: HashMap::new(),
+        new_items: Vec::new(),
         answer: Turned::default(),
     };
     for change in &turn.changes {
@@ -92,6 +93,8 @@ struct Taking<'t, R> {
     run_at: KeyMap<RunKey, usize>,
     /// Idempotency keys given out in this turn.
     new_keys: HashMap<(&'t str, &'t str, &'t str), RunKey>,
+    /// Runs that tasks have begun in this turn.
+    new_items: Vec<(RunId, usize)>,
     answer: Turned,
 }
 
@@ -172,7 +175,9 @@ impl<'t, R: Rows> Taking<'t, R> {
         for &Owned { task, .. } in &owned {
             let at = self.task(task)?.expect("what a worker owns exists");
             let recovered = self.step(at, &Event::Recover)?;
-            assert!(recovered, "what a worker owns is running");
+            // An item may have gone with its parent, which this death was one too many for.
+            let is_over = self.tasks[at].row.life.state.kind().is_terminal();
+            assert!(recovered || is_over, "what a worker owns is running");
         }
         self.answer.recovered = owned.len() as u32;
         if self.answer.recovered < RECOVER_MAX {
@@ -296,10 +301,10 @@ impl<'t, R: Rows> Taking<'t, R> {
                 return Ok(Err(Refusal::ParentGone));
             }
         }
-        if self.turn.again || new.parent.is_some() {
-            if let Some(key) = self.rows.find(id)? {
-                return Ok(Ok(Submitted { key, id, existing: !self.turn.again }));
-            }
+        if (self.turn.again || new.parent.is_some())
+            && let Some(key) = self.rows.find(id)?
+        {
+            return Ok(Ok(Submitted { key, id, existing: !self.turn.again }));
         }
         let Some(key) = &new.key else {
             return Ok(Ok(Submitted { key: self.begin(new)?, id, existing: false }));
@@ -367,6 +372,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         }
         let (plan, whole) = (new.plan.clone(), Some((first..self.tasks.len()).collect()));
         self.run_at.insert(key, run);
+        self.new_items.extend(new.parent.is_some().then_some((new.id, run)));
         let (ended, unsettled) = (Vec::new(), true);
         self.runs.push(Run { key, plan, first, whole, ended, unsettled, new: Some(new) });
         self.keep(key.task(TaskIndex::from_u32(0)), Payload::Input, new.input.as_ref())?;
@@ -536,6 +542,10 @@ impl<'t, R: Rows> Taking<'t, R> {
             && kind != Kind::Succeeded
         {
             self.cancel(items)?;
+            // They may have been settled before their parent, and are not looked at again.
+            if let Some(items) = self.find(items)? {
+                self.settle(items)?;
+            }
         }
         Ok(())
     }
@@ -626,6 +636,10 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     fn find(&mut self, id: RunId) -> Result<Option<usize>, R::Error> {
+        // What was begun in this turn is not among the rows yet.
+        if let Some(&(_, run)) = self.new_items.iter().find(|(new, _)| *new == id) {
+            return Ok(Some(run));
+        }
         match self.rows.find(id)? {
             Some(key) => self.run(key).map(Some),
             None => Ok(None),

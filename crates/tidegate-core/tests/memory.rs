@@ -66,7 +66,7 @@ fn an_answer_that_nobody_asks_for_does_nothing() {
 #[test]
 fn who_is_killed_is_dead_and_a_stranger_is_not() {
     let store = MemoryStore::new();
-    let new = NewWorker { now: NOW, name: String::new(), queues: vec![], knows: vec![] };
+    let new = NewWorker { now: NOW, name: String::new(), queues: vec![], knows: vec![], slots: 1 };
     let workers = [now(store.enlist(new.clone())).unwrap(), now(store.enlist(new)).unwrap()];
     store.kill(workers[1]);
     store.kill(WorkerId(99));
@@ -423,7 +423,8 @@ fn clean_up_that_waits_for_what_was_told_to_stop_is_sound() {
     let plan = Arc::new(Plan::new("w", graph, OnFailure::FailFastKill, tasks));
     let store = MemoryStore::new();
     let knows = ["a", "b", "c"].map(|name| ("w".to_owned(), name.to_owned())).to_vec();
-    let new = NewWorker { now: NOW, name: String::new(), queues: vec!["q".to_owned()], knows };
+    let new =
+        NewWorker { now: NOW, name: String::new(), queues: vec!["q".to_owned()], knows, slots: 2 };
     let worker = now(store.enlist(new)).unwrap();
     let mut turn = Turn::new(TurnId(1), NOW);
     (turn.worker, turn.submits) = (Some(worker), vec![submit(&plan, 1)]);

@@ -60,6 +60,7 @@ async fn submit(
         name: "lives".to_owned(),
         queues: vec![queue.to_string()],
         knows: vec![("lives".to_owned(), "only".to_owned())],
+        slots: 1,
     };
     let worker = store.enlist(worker).await?;
     let mut ids = process << 42 | (submitter as u64) << 32;

@@ -120,7 +120,8 @@ CREATE TABLE used (
 CREATE TABLE worker (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     name       TEXT NOT NULL,
-    started_at INTEGER NOT NULL
+    started_at INTEGER NOT NULL,
+    slots      INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE worker_queue (
     worker INTEGER NOT NULL,

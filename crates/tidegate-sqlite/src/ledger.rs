@@ -263,7 +263,7 @@ impl<'c> Ledger<'c> {
 
     /// Adds a worker, alive.
     pub(crate) fn enlist(&mut self, new: &NewWorker) -> Result<WorkerId, Error> {
-        let id = self.sql.enlist.insert((&new.name, new.now.as_micros()))?;
+        let id = self.sql.enlist.insert((&new.name, new.now.as_micros(), new.slots))?;
         for queue in &new.queues {
             self.sql.add_worker_queue.execute((id, queue))?;
         }

@@ -87,6 +87,11 @@ impl LockFolder {
         }
     }
 
+    /// Where a worker notes what it has begun outside the database.
+    pub(crate) fn notes_of(&self, worker: WorkerId) -> PathBuf {
+        self.path.join(format!("{}.notes", worker.0))
+    }
+
     fn file_of(&self, worker: WorkerId) -> PathBuf {
         self.path.join(format!("{}{SUFFIX}", worker.0))
     }

@@ -20,6 +20,7 @@ use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::rows::{Payload, Row};
 use tidegate_core::store::{
     Bytes, Counts, Record, RunKey, RunSummary, RunView, RunsPage, StoreError, TaskKey, TaskView,
+    UNSERVED_MAX, Unserved, WhyUnserved,
 };
 use tokio::sync::oneshot;
 
@@ -192,6 +193,46 @@ impl Reading {
                 running: number(3)?,
             })
         })?)
+    }
+
+    /// Tasks that are ready and that no worker can run.
+    pub(crate) fn unserved(
+        &mut self,
+        is_alive: impl Fn(WorkerId) -> Result<bool, Error>,
+    ) -> Result<Vec<Unserved>, Error> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let mut select = transaction.prepare("SELECT id FROM worker")?;
+        let known = select.query_map([], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
+        let mut alive = Vec::new();
+        for worker in known {
+            alive.extend(is_alive(worker_id(worker))?.then_some(worker));
+        }
+        let mut lanes = transaction.prepare(
+            "SELECT workflow.queue, workflow.name, lane.task, lane.weight, lane.id FROM lane \
+             JOIN workflow ON workflow.id = lane.workflow \
+             ORDER BY workflow.queue, workflow.name, lane.task, lane.weight",
+        )?;
+        let mut worker_for = transaction.prepare(sql::WORKER_FOR)?;
+        let mut ready = transaction.prepare(sql::READY_IN_LANE)?;
+        let (mut lanes, mut unserved) = (lanes.query([])?, Vec::new());
+        while let Some(lane) = lanes.next()? {
+            let (queue, workflow, task, weight): (String, String, String, u32) =
+                (lane.get(0)?, lane.get(1)?, lane.get(2)?, lane.get(3)?);
+            let mut asked = Vec::with_capacity(alive.len());
+            for worker in &alive {
+                let answer = worker_for.query_row((&queue, &workflow, &task, worker), |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                });
+                asked.push(answer?);
+            }
+            let Some(why) = WhyUnserved::of(weight, asked) else { continue };
+            let count = (lane.get::<_, i64>(4)?, UNSERVED_MAX);
+            let waiting = ready.query_row(count, |row| row.get(0))?;
+            if waiting > 0 {
+                unserved.push(Unserved { queue, workflow, task, weight, waiting, why });
+            }
+        }
+        Ok(unserved)
     }
 
     /// The workers that are known, and those that own something without being known.

@@ -65,6 +65,15 @@ pub(crate) const OWNERS: &str = "WITH RECURSIVE owner (id) AS (\
      SELECT (SELECT min(worker) FROM task WHERE worker > owner.id) \
      FROM owner WHERE owner.id IS NOT NULL) SELECT id FROM owner WHERE id IS NOT NULL";
 
+/// What the worker ?4 is for tasks of queue ?1, workflow ?2, name ?3.
+pub(crate) const WORKER_FOR: &str = "SELECT EXISTS (SELECT 1 FROM worker_queue \
+     WHERE worker = ?4 AND queue = ?1), EXISTS (SELECT 1 FROM worker_knows \
+     WHERE worker = ?4 AND workflow = ?2 AND task = ?3), slots FROM worker WHERE id = ?4";
+
+/// Tasks of lane ?1 that are ready, up to ?2.
+pub(crate) const READY_IN_LANE: &str = "SELECT count(*) FROM \
+     (SELECT 1 FROM task WHERE gate IN (0, 1, 2) AND lane = ?1 LIMIT ?2)";
+
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $sql:expr;)+) => {
         /// The statements of the writer.
@@ -158,7 +167,7 @@ statements! {
     workers = "SELECT id FROM worker";
     worker_queues = "SELECT queue FROM worker_queue WHERE worker = ?1";
     worker_knows = "SELECT workflow, task FROM worker_knows WHERE worker = ?1";
-    enlist = "INSERT INTO worker (name, started_at) VALUES (?1, ?2)";
+    enlist = "INSERT INTO worker (name, started_at, slots) VALUES (?1, ?2, ?3)";
     add_worker_queue = "INSERT OR IGNORE INTO worker_queue (worker, queue) VALUES (?1, ?2)";
     add_worker_knows = "INSERT OR IGNORE INTO worker_knows (worker, workflow, task) \
                         VALUES (?1, ?2, ?3)";
@@ -224,6 +233,7 @@ mod tests {
             (RECORDS_OF_RUN, "SEARCH record USING INDEX record_run (run=? AND rowid>?)"),
             (COUNTS, "USING COVERING INDEX task_ready (gate=?)"),
             (COUNTS, "USING COVERING INDEX task_worker"),
+            (READY_IN_LANE, "USING COVERING INDEX task_ready (gate=? AND lane=?)"),
             (OWNERS, "SEARCH task USING COVERING INDEX task_worker (worker>?)"),
         ] {
             let plan = plan(&connection, sql);

@@ -6,13 +6,13 @@ use crate::open::{self, OpenError, Options, Place};
 use crate::reader::Readers;
 use crate::writer::{Writer, message};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, StoreError, TaskKey, Turn, Turned,
+    Store, StoreError, TaskKey, Turn, Turned, Unserved,
 };
 use tidegate_core::turn;
 use tokio::sync::oneshot;
@@ -120,6 +120,23 @@ impl Store for SqliteStore {
 
     fn counts(&self) -> Answer<'_, Counts> {
         Box::pin(self.readers.read(|reading| reading.counts()))
+    }
+
+    fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
+        let locks = self.place.locks.clone();
+        Box::pin(
+            self.readers.read(move |reading| reading.unserved(|worker| locks.is_alive(worker))),
+        )
+    }
+
+    fn notes(&self, worker: WorkerId) -> Option<PathBuf> {
+        Some(self.place.locks.notes_of(worker))
+    }
+
+    fn logs(&self) -> Option<PathBuf> {
+        let mut folder = self.place.path.as_os_str().to_owned();
+        folder.push("-logs");
+        Some(folder.into())
     }
 
     /// Looks at the whole database in a thread of its own, because that may take long.

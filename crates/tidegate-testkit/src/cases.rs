@@ -11,6 +11,7 @@ pub mod claims;
 pub mod clocks;
 pub mod deaths;
 pub mod graphs;
+pub mod items;
 pub mod lost_answers;
 pub mod pauses;
 pub mod reading;

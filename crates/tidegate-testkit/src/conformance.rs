@@ -126,6 +126,36 @@ macro_rules! conformance {
                     a_wide_run_ends_with_its_last_task
                     ends_of_several_runs_in_one_turn_do_not_touch_each_other
                     ;
+                items:
+                    a_running_task_begins_a_run_of_its_items
+                    only_a_task_that_runs_by_that_right_begins_items
+                    a_task_that_is_claimed_or_waits_may_begin_items
+                    a_later_entry_finds_the_items_that_were_begun
+                    items_begun_in_a_turn_whose_answer_was_lost_are_not_doubled
+                    items_have_the_queue_and_the_priority_of_their_parents_run
+                    an_item_is_given_what_its_parent_is_given_and_its_item
+                    whoever_knows_the_task_gets_its_items_and_nobody_else
+                    two_tasks_of_a_run_have_items_of_their_own
+                    cancelling_the_parents_run_cancels_its_items_and_tells_their_worker
+                    fail_fast_in_the_parents_run_cancels_its_items
+                    items_end_with_their_parent_also_in_a_turn_that_speaks_of_them_first
+                    items_begun_in_the_turn_that_ends_their_parent_are_over_with_it
+                    items_are_cancelled_when_their_parent_meets_its_deadline
+                    items_are_cancelled_when_their_parent_fails_for_good
+                    items_are_cancelled_when_their_parent_is_the_cause_of_deaths
+                    items_of_a_parent_that_was_to_stop_are_cancelled_when_it_has
+                    a_parents_success_leaves_its_items_alone
+                    a_parent_that_goes_on_elsewhere_leaves_its_items_alone
+                    the_death_of_an_items_worker_bears_on_that_item_alone
+                    a_run_of_items_can_be_cancelled_by_itself
+                    items_are_paused_and_unpaused_with_their_parents_run
+                    items_begun_in_a_pause_wait_for_its_end
+                    items_begun_in_the_turn_of_a_pause_wait_for_its_end
+                    items_fail_fast_or_keep_going_as_they_are_told
+                    an_item_is_tried_again_by_itself
+                    two_thousand_items_go_through_and_their_run_ends_with_the_last
+                    two_thousand_items_are_cancelled_in_one_turn
+                    ;
                 retries:
                     a_failure_is_tried_again_after_its_back_off_until_no_attempt_is_left
                     the_back_off_of_a_plan_grows_as_it_says
@@ -223,6 +253,7 @@ macro_rules! conformance {
                     a_list_of_runs_can_be_narrowed
                     a_listed_run_is_what_it_is_when_looked_at
                     tasks_are_counted_where_they_stand
+                    tasks_that_no_worker_can_run_are_named_with_the_reason
                     the_last_error_of_a_task_is_shown
                     ;
                 size:

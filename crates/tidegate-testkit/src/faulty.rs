@@ -7,7 +7,7 @@ use tidegate_core::RunId;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, StoreError, TaskKey, Turn, Turned,
+    Store, StoreError, TaskKey, Turn, Turned, Unserved,
 };
 use tokio::sync::oneshot;
 
@@ -156,6 +156,10 @@ impl Store for Faulty {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.inner.counts()
+    }
+
+    fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
+        self.inner.unserved()
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {

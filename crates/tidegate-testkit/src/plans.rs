@@ -80,6 +80,12 @@ impl Sketch {
         self
     }
 
+    /// It is done for each item of the list that is found under this name.
+    pub fn each(mut self, source: &str) -> Self {
+        self.tasks.last_mut().expect(SAID_OF_A_TASK).each = Some(source.to_owned());
+        self
+    }
+
     /// What bears on its life.
     pub fn rules(mut self, change: impl FnOnce(&mut Rules)) -> Self {
         change(&mut self.tasks.last_mut().expect(SAID_OF_A_TASK).rules);

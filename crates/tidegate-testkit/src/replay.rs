@@ -15,6 +15,8 @@ pub(crate) struct Subject<'s> {
     pub(crate) run: RunId,
     pub(crate) rules: &'s Rules,
     pub(crate) not_before: Option<Timestamp>,
+    /// Whether the task that has begun its run has ended, other than by success.
+    pub(crate) is_orphan: bool,
     /// The latest time that any turn has told: what was due by then may stay so for a turn whose
     /// clock is behind.
     pub(crate) latest: Timestamp,
@@ -80,7 +82,7 @@ fn clocked(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
 }
 
 fn cancelled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
-    match turn.requests.contains(&Request::Cancel(subject.run)) {
+    match subject.is_orphan || turn.requests.contains(&Request::Cancel(subject.run)) {
         true => vec![Event::Cancel { by: CancelledBy::User }],
         false => Vec::new(),
     }

@@ -2,7 +2,7 @@
 //!
 //! [`run`] draws a world from a seed and lets it happen: worker processes with the real
 //! [`Dispatcher`](tidegate_core::dispatcher::Dispatcher) and a real slot book, bodies that compute,
-//! wait, fail, snooze, kill their process or never end; runs of several shapes; cancels and pauses.
+//! wait, fail, snooze, kill their process, never end, or are done for items; runs of several shapes; cancels and pauses.
 //! Chance picks what happens next. Faults come at every step: a turn fails; its answer is lost, or
 //! late; a process dies, before or after its turn has happened; a body that was dropped lingers and
 //! reports late; somebody shows a fence of the past. Then the faults stop, and everything must end.
@@ -29,6 +29,9 @@
 //!   that the store thinks it owns. What it says of a task it owns is lost only if the task is over,
 //!   or to stop; told again, it is as it was. A worker that closes keeps nothing that waits or has not begun.
 //! - Whoever ended a run, by what it said or asked, is told so, also if the first answer was lost.
+//! - A run of items is begun by who runs its parent and by nobody else, and is there once, however
+//!   often it is asked for; it has its parent's queue and priority and is paused with its run. A
+//!   parent that has succeeded has items that all have; of one that has ended otherwise none is left.
 //! - When the faults have stopped, every run ends, and every worker then owns nothing. In one world of
 //!   five turns fail at worst, one worker is alone, and nobody looks every second: there every wake-up
 //!   has to come by itself.
@@ -142,6 +145,12 @@ summary! {
     pauses: "pauses granted",
     /// Submits that found their key.
     existing: "submits that found their key",
+    /// Runs of items that were asked for.
+    fan_outs: "runs of items asked for",
+    /// Of these, that a later entry found begun.
+    found_items: "of these, that a later entry found",
+    /// Of these, that somebody asked for who did not run the task any more.
+    orphans: "of these, refused to who had no right",
     /// Submits whose answer never came.
     unanswered: "submits never answered",
     /// Times the clock went on, by anything.

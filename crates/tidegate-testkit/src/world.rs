@@ -102,7 +102,7 @@ impl World {
         knows: Vec<(String, String)>,
     ) -> WorkerId {
         let queues = queues.iter().map(|&queue| queue.to_owned()).collect();
-        let new = NewWorker { now: self.now(), name: "here".to_owned(), queues, knows };
+        let new = NewWorker { now: self.now(), name: "here".to_owned(), queues, knows, slots: 100 };
         self.store.enlist(new).await.expect("a worker can be enlisted")
     }
 
@@ -294,14 +294,20 @@ impl World {
     }
 
     async fn check_runs(&mut self, turn: &Turn, turned: &Turned) {
-        for (&id, watched) in &mut self.watched {
+        let mut views = BTreeMap::new();
+        for &id in self.watched.keys() {
             let view = self.store.run(id).await.expect("a run can be looked at");
-            let Some(view) = view else {
+            views.extend(view.map(|view| (id, view)));
+        }
+        for (id, watched) in &mut self.watched {
+            let Some(view) = views.get(id) else {
                 assert!(watched.view.is_none(), "a run does not go away");
                 continue;
             };
-            check_run(turn, turned, watched, &view, self.latest);
-            watched.view = Some(view);
+            let is_orphan = view.run.parent.is_some_and(|parent| is_orphaned(&views, parent));
+            assert!(!is_orphan || view.run.ended.is_some(), "who is left alone is over");
+            check_run(turn, turned, watched, view, (self.latest, is_orphan));
+            watched.view = Some(view.clone());
         }
     }
 
@@ -333,7 +339,20 @@ impl World {
     }
 }
 
-fn check_run(turn: &Turn, turned: &Turned, watched: &Watched, view: &RunView, latest: Timestamp) {
+/// Whether a task that has begun a run has ended, other than by success.
+fn is_orphaned(views: &BTreeMap<RunId, RunView>, parent: TaskKey) -> bool {
+    let mut tasks = views.values().flat_map(|view| &view.tasks);
+    let kind = tasks.find(|task| task.key == parent).map(|task| task.life.state.kind());
+    kind.is_some_and(|kind| kind.is_terminal() && kind != Kind::Succeeded)
+}
+
+fn check_run(
+    turn: &Turn,
+    turned: &Turned,
+    watched: &Watched,
+    view: &RunView,
+    (latest, is_orphan): (Timestamp, bool),
+) {
     let before = watched.view.as_ref();
     for (at, task) in (0..).zip(&view.tasks) {
         let index = TaskIndex::from_u32(at);
@@ -341,7 +360,8 @@ fn check_run(turn: &Turn, turned: &Turned, watched: &Watched, view: &RunView, la
         let from = before.map_or(&new, |before| &before.tasks[at as usize].life);
         let rules = &view.run.plan.task(index).rules;
         let not_before = watched.not_before;
-        let subject = Subject { key: task.key, run: view.run.id, rules, not_before, latest };
+        let (key, run) = (task.key, view.run.id);
+        let subject = Subject { key, run, rules, not_before, is_orphan, latest };
         assert!(
             replay::allows(&subject, turn, from, &task.life),
             "the lifecycle does not allow what a turn has made of a task\n\

@@ -50,6 +50,9 @@ fn every_world_ends_as_it_must() {
         total.cancels,
         total.pauses,
         total.existing,
+        total.fan_outs,
+        total.found_items,
+        total.orphans,
         total.unanswered,
     ];
     assert!(occur.iter().all(|&count| count > 0), "some fault never occurs:\n{total}");

@@ -79,6 +79,7 @@ pub(crate) async fn enlist(store: &SqliteStore) -> WorkerId {
         name: "test".to_owned(),
         queues: vec!["default".to_owned()],
         knows: knows.into(),
+        slots: 1,
     };
     store.enlist(worker).await.unwrap()
 }

@@ -4,7 +4,9 @@ use super::SECOND;
 use crate::{QUEUE, World, chain, change, claim, one, plan};
 use tidegate_core::graph::OnFailure;
 use tidegate_core::lifecycle::{Activity, CancelledBy, Failure, Fence, Kind, Life, Reason, State};
-use tidegate_core::store::{Counts, Happened, NewRun, Record, Request, RunKey, RunsPage, Scope};
+use tidegate_core::store::{
+    Counts, Happened, NewRun, NewWorker, Record, Request, RunKey, RunsPage, Scope, WhyUnserved,
+};
 use tidegate_core::{Backoff, RunId};
 
 /// A life of every kind, and what of it could be lost on the way.
@@ -192,6 +194,42 @@ pub async fn runs_are_listed_from_new_to_old_page_by_page(world: &mut World) {
     assert_eq!(ids(world, page(Some(all[5].key))).await, newest_first[6..]);
     assert_eq!(ids(world, page(Some(all[6].key))).await, []);
     assert_eq!(ids(world, RunsPage::default()).await, [], "a page of no rows has none");
+}
+
+pub async fn tasks_that_no_worker_can_run_are_named_with_the_reason(world: &mut World) {
+    let sketch = plan("p").task("a", &[]).task("heavy", &[]).weight(3).task("b", &["a"]);
+    let plan = sketch.build();
+    world.submit(&plan).await;
+    let later = Some(world.now() + SECOND);
+    let new = NewRun { not_before: later, ..world.new_run(&plan) };
+    world.submit_run(new).await;
+    let why = async |world: &World| -> Vec<(String, u32, u32, WhyUnserved)> {
+        let unserved = world.store().unserved().await.expect("it can be read");
+        let names = unserved.into_iter().map(|it| {
+            assert_eq!((it.queue.as_str(), it.workflow.as_str()), (QUEUE, "p"));
+            (it.task, it.weight, it.waiting, it.why)
+        });
+        names.collect()
+    };
+    let task = |name: &str, why| (name.to_owned(), if name == "heavy" { 3 } else { 1 }, 2, why);
+    let (queue, unknown) = (WhyUnserved::Queue, WhyUnserved::Unknown);
+    assert_eq!(why(world).await, [task("a", queue), task("heavy", queue)], "b is not ready");
+    let knows = |name: &str| ("p".to_owned(), name.to_owned());
+    world.worker_that_knows(&["elsewhere"], vec![knows("a"), knows("heavy")]).await;
+    assert_eq!(why(world).await, [task("a", queue), task("heavy", queue)]);
+    let other = world.worker_that_knows(&[QUEUE], vec![knows("z")]).await;
+    assert_eq!(why(world).await, [task("a", unknown), task("heavy", unknown)]);
+    let (queues, both) = (vec![QUEUE.to_owned()], vec![knows("a"), knows("heavy")]);
+    let small =
+        NewWorker { now: world.now(), name: "small".to_owned(), queues, knows: both, slots: 2 };
+    world.store().enlist(small).await.expect("a worker can be enlisted");
+    let heavy = WhyUnserved::TooHeavy { largest: 2 };
+    assert_eq!(why(world).await, [task("heavy", heavy)]);
+    let large = world.worker(&[&plan]).await;
+    assert_eq!(why(world).await, []);
+    world.kill(large).await;
+    world.kill(other).await;
+    assert_eq!(why(world).await, [task("heavy", heavy)], "the dead run nothing");
 }
 
 pub async fn a_list_of_runs_can_be_narrowed(world: &mut World) {

@@ -1,13 +1,18 @@
 //! What is asked of the world: submits, cancels, pauses, and lies.
 
-use super::ledger::now_or_never;
+use super::ledger::{Drawn, now_or_never};
+use super::process::Name;
+use super::script::Temper;
 use super::world::{Asked, Checked, World};
 use std::fmt;
 use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::dispatcher::{End, Input, Said, SubmitError, Ticket};
 use tidegate_core::lifecycle::{Event, Fence, WorkerId};
-use tidegate_core::store::{Applied, Change, Granted, Request, Store, StoreError, Submitted, Turn};
+use tidegate_core::store::{
+    Applied, Change, Claimed, Granted, NewRun, Parent, Refusal, Request, Store, StoreError,
+    Submitted, Turn,
+};
 
 impl World {
     pub(super) fn ask(&mut self, at: usize, asked: Asked) -> Checked {
@@ -16,7 +21,7 @@ impl World {
         self.asked.insert(ticket, (process.id, asked.clone()));
         self.trace.add(format_args!("w{} is asked: {}", process.id.0, Words(&asked)));
         process.dispatcher.handle(match asked {
-            Asked::Submit(run) => Input::Submit(run, Ticket(ticket)),
+            Asked::Submit(run) | Asked::Items(_, run) => Input::Submit(run, Ticket(ticket)),
             Asked::Request(request, _) => Input::Request(request, Ticket(ticket)),
         });
         self.stir(at)
@@ -28,7 +33,7 @@ impl World {
         for asked in &asked {
             self.trace.add(format_args!("somebody asks: {}", Words(asked)));
             match asked.clone() {
-                Asked::Submit(run) => turn.submits.push(run),
+                Asked::Submit(run) | Asked::Items(_, run) => turn.submits.push(run),
                 Asked::Request(request, _) => turn.requests.push(request),
             }
         }
@@ -39,7 +44,7 @@ impl World {
             let ticket = self.tickets;
             self.asked.insert(ticket, (WorkerId(0), asked.clone()));
             match asked {
-                Asked::Submit(_) => {
+                Asked::Submit(_) | Asked::Items(..) => {
                     let submitted = submits.next().expect("every submit is answered");
                     self.submitted(ticket, submitted.map_err(SubmitError::Refused))?;
                 }
@@ -57,8 +62,12 @@ impl World {
         ticket: u64,
         answer: Result<Submitted, SubmitError>,
     ) -> Checked {
-        let Some((_, Asked::Submit(new))) = self.asked.remove(&ticket) else {
-            return Err(format!("submit {ticket} is answered twice, or was never made"));
+        let new = match self.asked.remove(&ticket) {
+            Some((_, Asked::Submit(new))) => new,
+            Some((worker, Asked::Items(name, new))) => {
+                return self.items_begun(worker, name, &new, answer);
+            }
+            _ => return Err(format!("submit {ticket} is answered twice, or was never made")),
         };
         let exists = |id: RunId| Ok::<_, String>(now_or_never(self.store.run(id))?.is_some());
         let own = exists(new.id)?;
@@ -89,6 +98,78 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A body asks for a run of its items.
+    pub(super) fn begin_items(&mut self, at: usize, name: Name) -> Checked {
+        let process = &mut self.processes[at];
+        let entry = &process.entries[&name];
+        let Claimed { run, index, ref plan, .. } = *entry.claimed;
+        let Temper::FanOut(_, items) = self.ledger.runs[&run].tempers[index.as_usize()].clone()
+        else {
+            return Err(format!("task {} has no items", name.0.0));
+        };
+        // It has its parent's queue and priority, whatever is asked for.
+        let new = NewRun {
+            id: entry.items(),
+            plan: items.plan.clone(),
+            queue: "elsewhere".into(),
+            priority: 7,
+            key: None,
+            not_before: None,
+            input: None,
+            parent: Some(Parent { task: name.0, fence: name.1 }),
+            items: items.tempers.iter().map(|_| plan.workflow().as_bytes().into()).collect(),
+        };
+        let parent = Some((run, name.0));
+        let drawn = Drawn::new(new.plan.clone(), items.tempers.clone(), None, parent);
+        self.ledger.expect(new.id, drawn);
+        // Who closes takes no submits.
+        if process.closing.is_some() {
+            process.begun(name, Err(SubmitError::Refused(Refusal::ParentGone)));
+            return self.stir(at);
+        }
+        self.summary.fan_outs += 1;
+        self.ask(at, Asked::Items(name, new))
+    }
+
+    fn items_begun(
+        &mut self,
+        worker: WorkerId,
+        name: Name,
+        new: &NewRun,
+        answer: Result<Submitted, SubmitError>,
+    ) -> Checked {
+        let view = now_or_never(self.store.run(new.id))?;
+        match &answer {
+            Ok(submitted) => {
+                self.summary.found_items += u64::from(submitted.existing);
+                let view = view.as_ref().ok_or_else(|| format!("run {} is not there", new.id))?;
+                let above = self.ledger.runs[&new.id].parent.map(|(above, _)| above);
+                let above = above.ok_or("items have a parent")?;
+                let above = now_or_never(self.store.run(above))?.ok_or("a parent is there")?;
+                let (own, above) = (&view.run, &above.run);
+                if (&own.queue, own.priority) != (&above.queue, above.priority) {
+                    return Err(format!("run {} is not where its parent's is", new.id));
+                }
+                if (submitted.id, submitted.key) != (own.id, own.key) || own.plan != new.plan {
+                    return Err(format!("run {} is another than was asked for", new.id));
+                }
+                self.ledger.runs.entry(new.id).and_modify(|drawn| drawn.acknowledged = true);
+            }
+            Err(SubmitError::Refused(Refusal::ParentGone)) => self.summary.orphans += 1,
+            Err(SubmitError::Refused(refusal)) => return Err(format!("refused: {refusal}")),
+            Err(_) => {}
+        }
+        let Some(process) = self.processes.iter_mut().find(|process| process.id == worker) else {
+            return Ok(());
+        };
+        // Whoever finds a run looks at it at once: nobody will tell of an end that was before.
+        if let (Ok(Submitted { existing: true, .. }), Some(view)) = (&answer, view) {
+            process.ended.extend(view.run.ended.map(|(outcome, _)| (new.id, outcome)));
+        }
+        process.begun(name, answer);
+        Ok(())
     }
 
     pub(super) fn granted(&mut self, ticket: u64, answer: Result<Granted, StoreError>) -> Checked {
@@ -154,6 +235,10 @@ impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Asked::Request(request, _) => write!(f, "{request:?}"),
+            Asked::Items((task, fence), run) => {
+                let (id, count) = (run.id, run.plan.task_count());
+                write!(f, "{count} items {id} of {}#{}", task.0, fence.0)
+            }
             Asked::Submit(run) => {
                 let (id, workflow) = (run.id, run.plan.workflow());
                 let (queue, policy) = (&run.queue, run.plan.on_failure());

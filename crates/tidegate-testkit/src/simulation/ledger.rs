@@ -1,6 +1,7 @@
 //! What must hold of the store, checked against what was seen of it before.
 
 use super::script::Temper;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_core::graph::{RunOutcome, TaskIndex};
@@ -11,7 +12,7 @@ use tidegate_core::store::{
     Applied, Request, RunKey, RunView, RunsPage, Scope, Store, StoreError, TaskKey, TaskView, Turn,
     Turned,
 };
-use tidegate_core::{RunId, Timestamp};
+use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 
 /// Deaths that are not its own and not kept from it, which a task needs to be taken for their cause:
 /// it runs beside suspects only while it is none itself.
@@ -33,6 +34,21 @@ pub(super) struct Drawn {
     pub(super) refused: bool,
     /// Whether a cancel was answered with yes.
     pub(super) cancelled: bool,
+    /// Of items: the task whose items they are.
+    pub(super) parent: Option<(RunId, TaskKey)>,
+}
+
+impl Drawn {
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        tempers: Vec<Temper>,
+        not_before: Option<Timestamp>,
+        parent: Option<(RunId, TaskKey)>,
+    ) -> Self {
+        let (entered, key) = (vec![0; tempers.len()], None);
+        let (acknowledged, refused, cancelled) = (false, false, false);
+        Drawn { plan, tempers, entered, not_before, key, acknowledged, refused, cancelled, parent }
+    }
 }
 
 /// A task as it was last seen.
@@ -71,6 +87,14 @@ pub(super) fn now_or_never<T>(
 }
 
 impl Ledger {
+    /// A run may be there from now on. Items may have been expected before.
+    pub(super) fn expect(&mut self, id: RunId, drawn: Drawn) {
+        if let Entry::Vacant(new) = self.runs.entry(id) {
+            new.insert(drawn);
+            self.open.insert(id);
+        }
+    }
+
     pub(super) fn life(&self, task: TaskKey) -> Option<&Life> {
         self.tasks.get(&task).map(|seen| &seen.life)
     }
@@ -92,7 +116,10 @@ impl Ledger {
     /// What is paused.
     pub(super) fn paused(&self) -> Vec<Scope> {
         let queues = self.paused_queues.iter().cloned().map(Scope::Queue);
-        let runs = self.paused_runs.intersection(&self.open).copied().map(Scope::Run);
+        // Items go on with their parent.
+        let is_own = |run: &&RunId| self.runs[run].parent.is_none();
+        let runs = self.paused_runs.intersection(&self.open).filter(is_own);
+        let runs = runs.copied().map(Scope::Run);
         let store = self.store_is_paused.then_some(Scope::Store);
         store.into_iter().chain(queues).chain(runs).collect()
     }
@@ -163,7 +190,37 @@ impl Ledger {
                 None => {}
             }
         }
+        self.look_at_items()
+    }
+
+    /// What holds between a task and its items, when all of a turn was looked at.
+    fn look_at_items(&self) -> Result<(), String> {
+        for id in &self.open {
+            let drawn = &self.runs[id];
+            let (Some(_), Some((above, parent))) = (drawn.key, drawn.parent) else { continue };
+            let kind = self.life(parent).map(|life| life.state.kind());
+            if kind.is_none_or(Kind::is_terminal) {
+                return Err(format!("run {id} is open and its parent {} is {kind:?}", parent.0));
+            }
+            if self.paused_runs.contains(id) != self.paused_runs.contains(&above) {
+                return Err(format!("run {id} is paused without its parent's, or not with it"));
+            }
+        }
         Ok(())
+    }
+
+    /// Whether a run of items that is seen for the first time was begun by who runs its parent.
+    fn look_at_birth(&self, id: RunId, turn: &Turn) -> Result<(), String> {
+        let drawn = &self.runs[&id];
+        let (None, Some((_, parent))) = (drawn.key, drawn.parent) else { return Ok(()) };
+        // Its parent's run may not have been looked at: then its fence is that of before, or one
+        // less if it was claimed in this turn, in which it cannot have begun anything.
+        let fence = self.life(parent).map(|life| life.fence);
+        let begun = turn.submits.iter().find(|new| new.id == id).and_then(|new| new.parent);
+        match begun.is_some_and(|begun| begun.task == parent && Some(begun.fence) == fence) {
+            true => Ok(()),
+            false => Err(format!("run {id} was begun by {begun:?}, its parent is at {fence:?}")),
+        }
     }
 
     fn note(&mut self, request: &Request) {
@@ -180,6 +237,7 @@ impl Ledger {
         if self.runs[&id].refused {
             return Err(format!("run {id} was refused and exists"));
         }
+        self.look_at_birth(id, turn)?;
         self.runs.entry(id).and_modify(|drawn| drawn.key = Some(view.run.key));
         match view.run.paused_at {
             Some(_) => self.paused_runs.insert(id),
@@ -253,6 +311,13 @@ impl Ledger {
             }
             State::Succeeded if temper.is_poison() || matches!(temper, Temper::Never) => {
                 return Err("it cannot succeed and has".to_owned());
+            }
+            State::Succeeded if matches!(temper, Temper::FanOut(..)) => {
+                let items = RunId::of_items(TaskExecutionId::of(id, index));
+                let ended = self.ended.get(&items).and_then(|view| view.run.ended);
+                if ended.is_none_or(|(outcome, _)| outcome != RunOutcome::Succeeded) {
+                    return Err(format!("it has succeeded and its items have come to {ended:?}"));
+                }
             }
             _ => {}
         }

@@ -9,14 +9,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::dispatcher::{Dispatcher, End, Input, Said};
+use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, SubmitError};
+use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::slot::{Lane, Moment, Request, SlotBook, Ticket, Turn as Place};
-use tidegate_core::store::{Applied, Claimed, StoreError, TaskKey, Turn, TurnId, Turned};
+use tidegate_core::store::{
+    Applied, Claimed, StoreError, Submitted, TaskKey, Turn, TurnId, Turned,
+};
 use tidegate_core::{RunId, Timestamp};
 
 /// How often a worker looks for dead ones.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// A time that does not come.
+const NEVER: Timestamp = Timestamp::from_micros(i64::MAX);
 
 /// Every so many looks it compares what it owns with what the store thinks.
 const ROLL_CALL_EVERY: u32 = 60;
@@ -48,6 +54,8 @@ pub(super) struct Process {
     pub(super) closing: Option<Closing>,
     /// Runs that its turns have ended and that it was not told of.
     pub(super) owed: BTreeSet<RunId>,
+    /// Runs of which it knows how they ended.
+    pub(super) ended: BTreeMap<RunId, RunOutcome>,
     /// Whether something has happened since a turn was last asked for.
     pub(super) stirred: bool,
 }
@@ -101,8 +109,12 @@ pub(super) enum Stage {
     Asks(bool),
     /// Computes, since and until.
     Computes(Timestamp, Timestamp),
+    /// Has asked for a run of its items, and was not answered.
+    Submits,
     /// Waits without its slot, until.
     Waits(Timestamp),
+    /// Waits without its slot, until its items have ended.
+    WaitsForItems,
     /// Wants leave to go on, and has it or not.
     WantsOn(bool),
     /// Stands in line to go on.
@@ -120,6 +132,8 @@ pub(super) enum Stepped {
     Enters,
     /// It goes on computing.
     Computes,
+    /// It asks for a run of its items.
+    Submits,
     /// It takes its process with it.
     Kills,
 }
@@ -144,6 +158,7 @@ impl Process {
             compares: false,
             closing: None,
             owed: BTreeSet::new(),
+            ended: BTreeMap::new(),
             stirred: true,
         }
     }
@@ -201,7 +216,7 @@ impl Process {
 
     /// It never looks around by itself.
     pub(super) fn stop_watching(&mut self) {
-        self.watch_at = Timestamp::from_micros(i64::MAX);
+        self.watch_at = NEVER;
     }
 
     /// A look at the world around, as the real loop takes it every second.
@@ -308,13 +323,15 @@ impl Process {
                 entry.active += until.since(since);
                 return self.act(name, now, chance);
             }
-            Stage::Waits(_) => {
+            Stage::Waits(_) | Stage::WaitsForItems => {
                 entry.stage = Stage::WantsOn(false);
                 self.say(name, Said::Resumes);
             }
             Stage::WantsOn(_) => self.line_up(name, Lane::Resume, now),
             Stage::GrantedAgain => return self.act(name, now, chance),
-            Stage::Lines | Stage::LinesAgain => unreachable!("who stands in line does nothing"),
+            Stage::Lines | Stage::LinesAgain | Stage::Submits => {
+                unreachable!("who stands in line, or was not answered, does nothing")
+            }
         }
         Stepped::On
     }
@@ -328,22 +345,31 @@ impl Process {
                 return Stepped::Computes;
             }
             Act::ComputeForever => {
-                entry.stage = Stage::Computes(now, Timestamp::from_micros(i64::MAX));
+                entry.stage = Stage::Computes(now, NEVER);
                 return Stepped::Computes;
             }
             // What was told to go away does not begin to wait: it is gone.
-            Act::Wait(_) if entry.dropping => {
+            Act::Wait(_) | Act::BeginItems if entry.dropping => {
                 self.vanish(name);
                 return Stepped::On;
             }
             Act::Wait(time) => {
-                entry.stage = Stage::Waits(now + time);
-                let (active, wait) = (entry.active, "the tide".to_owned());
-                let units = std::mem::take(&mut entry.holds);
-                self.give_back(units);
-                self.say(name, Said::Defers { active, wait });
+                self.wait(name, Stage::Waits(now + time));
                 return Stepped::On;
             }
+            Act::BeginItems => {
+                entry.stage = Stage::Submits;
+                return Stepped::Submits;
+            }
+            Act::Conclude => match self.ended[&entry.items()] {
+                RunOutcome::Succeeded => {
+                    End::Succeeded { output: Some(Arc::from(&b"[]"[..])), inserts: None }
+                }
+                _ => {
+                    let (failure, permanent, chance) = (Failure::Error, true, chance.part());
+                    End::Failed { failure, permanent, chance, error: "its items".to_owned() }
+                }
+            },
             Act::KillProcess => return Stepped::Kills,
             Act::Succeed => End::Succeeded { output: Some(Arc::from(&b"done"[..])), inserts: None },
             Act::Fail(failure, permanent) => {
@@ -355,6 +381,33 @@ impl Process {
         self.leave(name);
         self.say(name, Said::Ends(end));
         Stepped::On
+    }
+
+    /// The body begins to wait, without its slot.
+    fn wait(&mut self, name: Name, stage: Stage) {
+        let entry = self.entries.get_mut(&name).expect("who waits is there");
+        let (active, wait) = (entry.active, "the tide".to_owned());
+        entry.stage = stage;
+        let units = std::mem::take(&mut entry.holds);
+        self.give_back(units);
+        self.say(name, Said::Defers { active, wait });
+    }
+
+    /// The body has its answer to whether its items are begun: it waits for them; for ever, if it is
+    /// not theirs any more; or it is snoozed, if the store could not tell.
+    pub(super) fn begun(&mut self, name: Name, answer: Result<Submitted, SubmitError>) {
+        let entry = self.entries.get(&name);
+        if entry.is_none_or(|entry| entry.dropping || entry.stage != Stage::Submits) {
+            return;
+        }
+        match answer {
+            Ok(_) => self.wait(name, Stage::WaitsForItems),
+            Err(SubmitError::Refused(_)) => self.wait(name, Stage::Waits(NEVER)),
+            Err(_) => {
+                self.leave(name);
+                self.say(name, Said::Ends(End::Snoozed(Duration::from_secs(1))));
+            }
+        }
     }
 
     /// A body that was dropped is gone, and says so.
@@ -418,22 +471,33 @@ impl Process {
 }
 
 impl Entry {
+    /// The run of its items.
+    pub(super) fn items(&self) -> RunId {
+        RunId::of_items(self.claimed.execution())
+    }
+
     /// Whether it can take a step.
-    pub(super) fn can_step(&self, now: Timestamp) -> bool {
+    pub(super) fn can_step(&self, now: Timestamp, ended: &BTreeMap<RunId, RunOutcome>) -> bool {
         match self.stage {
             // What was told to go away goes on only as long as it computes.
             Stage::Computes(_, until) => until <= now,
             _ if self.dropping => false,
             Stage::Waits(until) => until <= now,
+            Stage::WaitsForItems => ended.contains_key(&self.items()),
             Stage::New | Stage::Granted | Stage::GrantedAgain => true,
             Stage::Asks(leave) | Stage::WantsOn(leave) => leave,
-            Stage::Lines | Stage::LinesAgain => false,
+            Stage::Lines | Stage::LinesAgain | Stage::Submits => false,
         }
+    }
+
+    /// Whether it waits without its slot.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.stage, Stage::Waits(_) | Stage::WaitsForItems)
     }
 
     /// Whether its body computes and nobody has told it to stop.
     pub(super) fn computes(&self) -> bool {
-        matches!(self.stage, Stage::Computes(..)) && !self.dropping
+        matches!(self.stage, Stage::Computes(..) | Stage::Submits) && !self.dropping
     }
 
     /// Whether it stands before its first entry into the body and has not said that it begins.

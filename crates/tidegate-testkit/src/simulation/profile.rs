@@ -23,13 +23,15 @@ pub(super) struct Profile {
     /// never be claimed for which there is no room as if it were several.
     pub(super) in_memory_more: u32,
     pub(super) mood: Mood,
+    /// Tasks that are done for items.
+    pub(super) fan_outs: u32,
 }
 
 impl Profile {
     pub(super) fn draw(chance: &mut Chance) -> Self {
         let rate =
             |chance: &mut Chance, rates: &[u32]| *chance.pick(rates).expect("there are some");
-        let drawn = Profile {
+        let mut drawn = Profile {
             is_quiet: chance.one_in(5),
             processes: chance.between(1, 4) as usize,
             runs: chance.between(2, 14) as usize,
@@ -45,7 +47,12 @@ impl Profile {
                 killer: rate(chance, &[0, 0, 20]),
                 never: rate(chance, &[0, 20]),
             },
+            fan_outs: rate(chance, &[0, 3, 6]),
         };
+        if drawn.in_memory_more < 1_000 {
+            // Tasks that wait for their items would fill the memory in which these are to be done.
+            drawn.fan_outs = 0;
+        }
         match drawn.is_quiet {
             false => drawn,
             true => Profile {

@@ -194,7 +194,7 @@ impl Simulation {
             choices.push((50, Step::Begin));
         }
         if self.has_faults {
-            let may_submit = world.ledger.runs.len() < profile.runs;
+            let may_submit = self.ids < profile.runs as u64;
             choices.push((if may_submit { 40 } else { 0 }, Step::Submit));
             choices.push((profile.requests, Step::Cancel));
             choices.push((profile.requests / 2, Step::Pause));
@@ -219,7 +219,7 @@ impl Simulation {
             choices.push((100, Step::Ring(at)));
         }
         for (&name, entry) in &process.entries {
-            if entry.can_step(now) {
+            if entry.can_step(now, &process.ended) {
                 choices.push((80, Step::Body(at, name)));
             }
             if entry.dropping {
@@ -342,8 +342,13 @@ impl Simulation {
             true => vec![QUEUES[0].to_owned()],
             false => QUEUES.map(str::to_owned).to_vec(),
         };
-        let new =
-            NewWorker { now: world.now, name: "sim".to_owned(), queues, knows: script::known() };
+        let new = NewWorker {
+            now: world.now,
+            name: "sim".to_owned(),
+            queues,
+            knows: script::known(),
+            slots: 8,
+        };
         let id = now_or_never(world.store.enlist(new))?;
         world.summary.processes += 1;
         world.trace.add(format_args!("w{} begins with {slots} slots", id.0));
@@ -404,7 +409,8 @@ impl Simulation {
     fn some_scope(&mut self) -> Scope {
         match (self.world.chance.below(3), self.some_run()) {
             (0, _) => Scope::Store,
-            (1, Some(id)) => Scope::Run(id),
+            // Items are paused with their parent.
+            (1, Some(id)) if self.world.ledger.runs[&id].parent.is_none() => Scope::Run(id),
             _ => {
                 let queue = self.world.chance.pick(&QUEUES).expect("there are some");
                 Scope::Queue((*queue).to_owned())
@@ -429,7 +435,7 @@ impl Simulation {
                 let input = chance.below(3) as u8;
                 NewRun {
                     id,
-                    plan: script::plan(chance),
+                    plan: script::plan(chance, profile.fan_outs),
                     queue: Arc::from(*chance.pick(&QUEUES).expect("there are some")),
                     priority: if chance.one_in(4) { chance.small(0, 60) as i32 - 30 } else { 0 },
                     key,
@@ -444,20 +450,8 @@ impl Simulation {
         let kills = new.plan.on_failure() == OnFailure::FailFastKill;
         let never = if kills { profile.mood.never / 4 } else { profile.mood.never };
         let mood = Mood { never, ..profile.mood };
-        let tempers = (0..new.plan.task_count()).map(|_| script::temper(chance, mood));
-        let tempers: Vec<_> = tempers.collect();
-        let drawn = Drawn {
-            entered: vec![0; tempers.len()],
-            tempers,
-            plan: new.plan.clone(),
-            not_before: new.not_before,
-            key: None,
-            acknowledged: false,
-            refused: false,
-            cancelled: false,
-        };
-        world.ledger.runs.insert(id, drawn);
-        world.ledger.open.insert(id);
+        let tempers = script::tempers(chance, &new.plan, mood);
+        world.ledger.expect(id, Drawn::new(new.plan.clone(), tempers, new.not_before, None));
         new
     }
 }

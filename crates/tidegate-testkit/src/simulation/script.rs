@@ -40,6 +40,15 @@ pub(super) enum Temper {
     Kills { entries: u32, after: Duration },
     /// Computes until it is stopped.
     Never,
+    /// Computes for this time, begins a run of these items, waits for it, and ends as it did.
+    FanOut(Duration, Arc<Items>),
+}
+
+/// The items of a task.
+#[derive(Debug)]
+pub(super) struct Items {
+    pub(super) plan: Arc<Plan>,
+    pub(super) tempers: Vec<Temper>,
 }
 
 /// One thing that a body does.
@@ -48,6 +57,8 @@ pub(super) enum Act {
     Compute(Duration),
     ComputeForever,
     Wait(Duration),
+    BeginItems,
+    Conclude,
     KillProcess,
     Succeed,
     Fail(Failure, bool),
@@ -83,6 +94,9 @@ impl Temper {
                 false => (steady(&[*after]), Act::Succeed),
             },
             Temper::Never => (VecDeque::new(), Act::ComputeForever),
+            Temper::FanOut(time, _) => {
+                (VecDeque::from([Act::Compute(*time), Act::BeginItems]), Act::Conclude)
+            }
         };
         acts.push_back(last);
         acts
@@ -97,8 +111,24 @@ pub(super) struct Mood {
     pub(super) never: u32,
 }
 
+/// The bodies of a plan, by chance.
+pub(super) fn tempers(chance: &mut Chance, plan: &Plan, mood: Mood) -> Vec<Temper> {
+    let tasks = plan.graph().tasks();
+    let temper = |task| match plan.task(task).each {
+        None => temper(chance, mood),
+        Some(_) => {
+            let (time, name) = (chance.millis(0, 500), plan.graph().name(task));
+            let (count, on_failure) = (chance.small(1, 5), plan.on_failure());
+            let plan = Plan::items(plan.workflow(), name, count, on_failure, task_plan(chance));
+            let tempers = (0..count).map(|_| temper(chance, mood)).collect();
+            Temper::FanOut(time, Arc::new(Items { plan: Arc::new(plan), tempers }))
+        }
+    };
+    tasks.map(temper).collect()
+}
+
 /// A body by chance.
-pub(super) fn temper(chance: &mut Chance, mood: Mood) -> Temper {
+fn temper(chance: &mut Chance, mood: Mood) -> Temper {
     let after = chance.millis(0, 800);
     if chance.one_in(mood.poison) {
         return Temper::Kills { entries: u32::MAX, after };
@@ -139,8 +169,8 @@ fn times(chance: &mut Chance) -> Vec<Duration> {
     (0..count).map(time).collect()
 }
 
-/// A plan by chance.
-pub(super) fn plan(chance: &mut Chance) -> Arc<Plan> {
+/// A plan by chance. One task in so many is done for items; 0 is none.
+pub(super) fn plan(chance: &mut Chance, fan_outs: u32) -> Arc<Plan> {
     let (workflow, count) = *chance.pick(&SHAPES).expect("there are some");
     let after: Vec<Vec<usize>> = match workflow {
         "chain" => vec![vec![], vec![0], vec![1]],
@@ -149,7 +179,11 @@ pub(super) fn plan(chance: &mut Chance) -> Arc<Plan> {
         _ => vec![vec![]; count],
     };
     let nodes: Vec<Node> = (0..).zip(&after).map(|(at, after)| node(chance, at, after)).collect();
-    let tasks = nodes.iter().map(|_| task(chance)).collect();
+    let task = |_| match chance.one_in(fan_outs) {
+        false => task_plan(chance),
+        true => fan_out(chance),
+    };
+    let tasks = nodes.iter().map(task).collect();
     let on_failure = [OnFailure::FailFast, OnFailure::FailFastKill, OnFailure::KeepGoing];
     let on_failure = *chance.pick(&on_failure).expect("there are some");
     let graph = Graph::new(nodes).expect("the shapes are graphs");
@@ -166,7 +200,15 @@ fn node(chance: &mut Chance, at: u32, after: &[usize]) -> Node {
     Node::new(format!("t{at}")).after(after.iter().map(|at| format!("t{at}"))).when(when)
 }
 
-fn task(chance: &mut Chance) -> TaskPlan {
+/// A task that is done for items has a deadline and a priority; all else is theirs.
+fn fan_out(chance: &mut Chance) -> TaskPlan {
+    let TaskPlan { rules, priority, .. } = task_plan(chance);
+    let mut task = TaskPlan { each: Some("list".to_owned()), priority, ..TaskPlan::default() };
+    task.rules.deadline = rules.deadline;
+    task
+}
+
+fn task_plan(chance: &mut Chance) -> TaskPlan {
     let mut task = TaskPlan::default();
     if chance.one_in(4) {
         task.weight = chance.small(1, HEAVIEST);

@@ -39,6 +39,8 @@ pub(super) struct World {
 #[derive(Debug, Clone)]
 pub(super) enum Asked {
     Submit(NewRun),
+    /// By which body.
+    Items(Name, NewRun),
     /// And whether the run it is about was acknowledged by then.
     Request(Request, bool),
 }
@@ -262,7 +264,14 @@ impl World {
 
     pub(super) fn look_for_dead(&mut self, at: usize) -> Checked {
         let dead = now_or_never(self.store.dead())?;
-        self.processes[at].dispatcher.handle(Input::Dead(dead));
+        let process = &mut self.processes[at];
+        process.dispatcher.handle(Input::Dead(dead));
+        // With it the runs that are waited for: another may have ended them.
+        let waiting = process.entries.values().filter(|entry| entry.stage == Stage::WaitsForItems);
+        for items in waiting.map(Entry::items).collect::<Vec<_>>() {
+            let view = now_or_never(self.store.run(items))?.ok_or("what is waited for is there")?;
+            process.ended.extend(view.run.ended.map(|(outcome, _)| (items, outcome)));
+        }
         Ok(())
     }
 
@@ -306,7 +315,10 @@ impl World {
             }
             Todo::Submitted(Ticket(ticket), submitted) => self.submitted(ticket, submitted)?,
             Todo::Granted(Ticket(ticket), granted) => self.granted(ticket, granted)?,
-            Todo::RunEnded(ended) => drop(process.owed.remove(&ended.id)),
+            Todo::RunEnded(ended) => {
+                process.owed.remove(&ended.id);
+                process.ended.insert(ended.id, ended.outcome);
+            }
             Todo::Recorded(..) | Todo::NotStarted(_) => {}
             Todo::RetryAfter(pause, _) => process.retry_after(pause, now),
         }
@@ -329,6 +341,7 @@ impl World {
         let task = (name.0.0, name.1.0);
         self.trace.add(format_args!("w{worker} body {task:?}: {was:?} -> {stage:?}, {stepped:?}"));
         match stepped {
+            Stepped::Submits => self.begin_items(at, name),
             Stepped::Kills => {
                 self.summary.poisoned += 1;
                 self.kill(at, Some(name))
@@ -401,7 +414,7 @@ impl World {
         if !process.inbox.is_empty() {
             return Ok(());
         }
-        let is_idle = |entry: &Entry| entry.is_unbegun() || matches!(entry.stage, Stage::Waits(_));
+        let is_idle = |entry: &Entry| entry.is_unbegun() || entry.waits();
         if process.closing.is_some() && entries().any(|entry| is_idle(entry) && !entry.dropping) {
             return complain("it closes and keeps what has not begun, or waits".to_owned());
         }
@@ -410,7 +423,7 @@ impl World {
         }
         let is_suspect = |claimed: &Claimed| claimed.life.is_suspect();
         let ahead = entries().filter(|entry| entry.is_unbegun() && !is_suspect(&entry.claimed));
-        let deferred = entries().filter(|entry| matches!(entry.stage, Stage::Waits(_)));
+        let deferred = entries().filter(|entry| entry.waits());
         let (ahead, deferred) = (ahead.count() as u64, deferred.count() as u64);
         let known = process.entries.len() as u64 + readings.suspects;
         if (readings.ahead, readings.deferred) != (ahead, deferred) || readings.owned < known {

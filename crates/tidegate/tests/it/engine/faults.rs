@@ -17,7 +17,7 @@ use tidegate::{
 use tidegate_core::lifecycle::{Event, Kind, Reason, WorkerId};
 use tidegate_core::store::{
     Answer, Bytes, Claim, Counts, Finding, Happened, NewWorker, Record, RunKey, RunSummary,
-    RunView, RunsPage, Store, StoreError, TaskKey, Turn, TurnId, Turned,
+    RunView, RunsPage, Store, StoreError, TaskKey, Turn, TurnId, Turned, Unserved,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -178,6 +178,10 @@ impl Store for Faulty {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.inner.counts()
+    }
+
+    fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
+        self.inner.unserved()
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {

@@ -11,7 +11,7 @@ use tidegate::{Engine, EngineBuilder, Run, RunId, Timestamp};
 use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, TaskKey, Turn, Turned,
+    Store, TaskKey, Turn, Turned, Unserved,
 };
 use tokio::sync::Semaphore;
 
@@ -229,6 +229,10 @@ impl Store for Spy {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.inner.counts()
+    }
+
+    fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
+        self.inner.unserved()
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
