@@ -19,19 +19,21 @@
 //! # }
 //! ```
 
+#[cfg(unix)]
+use crate::process::{self, Command};
 use crate::task_error::TaskError;
 use crate::tide::Check;
 use pin_project_lite::pin_project;
-use std::ffi::OsString;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
+#[cfg(unix)]
+use tokio_util::sync::CancellationToken;
 
 /// How long one check of a remote condition may take before it counts as "not yet".
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -177,29 +179,25 @@ fn is_host_and_port(address: &str) -> bool {
     })
 }
 
-/// True when this program ends with exit code 0. It is run with no input and its output is thrown
-/// away; if it runs longer than 10 s it is killed and counts as "not yet".
+/// True when this command ends with exit code 0. Its output is thrown away; if it runs longer than
+/// 10 s it is killed, with all processes of its group, and counts as "not yet".
 ///
 /// # Errors
-/// The wait ends with an error if the program cannot be started.
-pub fn command<I>(program: impl Into<OsString>, arguments: I) -> Condition
-where
-    I: IntoIterator,
-    I::Item: Into<OsString>,
-{
-    let program = program.into();
-    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
-    Condition::built_in(format!("command {program:?} {arguments:?}"), move || {
-        let mut command = tokio::process::Command::new(&program);
-        command.args(&arguments).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let program = program.clone();
+/// The wait ends with an error if the command cannot be started.
+#[cfg(unix)]
+pub fn command(command: Command) -> Condition {
+    Condition::built_in(format!("command {command:?}"), move || {
+        let command = command.clone();
         async move {
-            let mut child = command.spawn().map_err(|error| {
-                TaskError::permanent(format!("cannot run {}: {error}", program.display()))
+            let spawned = process::spawn(&command, process::Start::default());
+            let spawned = spawned.map_err(|error| match error.is_transient() {
+                true => TaskError::from(error),
+                false => TaskError::permanent(error),
             })?;
-            match tokio::time::timeout(CHECK_TIMEOUT, child.wait()).await {
-                Ok(status) => Ok(status?.success()),
+            let ended = spawned.wait(CancellationToken::new());
+            match tokio::time::timeout(CHECK_TIMEOUT, ended).await {
+                Ok(ended) => Ok(ended?.status.success()),
+                // Dropped, and so killed.
                 Err(_) => Ok(false),
             }
         }

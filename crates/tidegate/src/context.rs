@@ -129,14 +129,23 @@ impl<I> Context<I> {
             return Err(TaskError::permanent(wrong));
         };
         serde_json::from_slice(item).map_err(|error| {
-            let (number, wanted) = (self.around.number, type_name::<T>());
-            TaskError::permanent(format!("item {number} cannot be read as {wanted}: {error}"))
+            let wanted = type_name::<T>();
+            TaskError::permanent(format!("the item cannot be read as {wanted}: {error}"))
         })
     }
 
     /// Which item it is, from 0; 0 for a task that is not done for items.
     pub fn item_number(&self) -> u32 {
-        self.around.number
+        match self.around.given.item {
+            Some(_) => self.around.number,
+            None => 0,
+        }
+    }
+
+    /// The name of the task, or of the one whose item it is.
+    #[cfg(unix)]
+    pub(crate) fn task_name(&self) -> &str {
+        self.around.own_name()
     }
 
     /// The list that is found under this name: what a task returned that this one depends on, or

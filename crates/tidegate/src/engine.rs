@@ -13,6 +13,7 @@ mod entry;
 mod event;
 mod fan_out;
 mod metrics;
+mod pulse;
 mod run;
 mod shutdown;
 mod submit;
@@ -25,9 +26,11 @@ pub use run::{OutputError, Run, RunError, RunState, RunStatus, TaskState, WaitRu
 pub use shutdown::ShutdownReport;
 pub use submit::{Submit, SubmitError};
 pub use tidegate_core::lifecycle::{Kind, Reason};
-pub use tidegate_core::store::{Counts, Finding, Happened, Record, RunSummary, RunsPage};
+pub use tidegate_core::store::{
+    Counts, Finding, Happened, Record, RunSummary, RunsPage, Unserved, WhyUnserved,
+};
 
-use crate::slot::SlotPool;
+use crate::slot::{SlotPool, SlotToken};
 use crate::workflow::Workflow;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -95,8 +98,8 @@ pub(crate) struct Shared {
 /// What time it is.
 pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What a task says: which, by which right, and what.
-type Report = (TaskKey, Fence, Said);
+/// What a task says: which, by which right, and what. One that has failed hands its slot in with it.
+type Report = (TaskKey, Fence, Said, Option<SlotToken>);
 
 /// What the loop is told by others than tasks.
 enum Message {
@@ -104,6 +107,8 @@ enum Message {
     Request(Request, oneshot::Sender<Result<Granted, StoreError>>),
     Watch(RunId, Arc<run::Cell>, oneshot::Sender<()>),
     Close(Duration),
+    /// Nothing; but whoever hears it can look at the clock.
+    Pulse,
 }
 
 impl Engine {
@@ -212,6 +217,16 @@ impl Engine {
     /// The store cannot be read.
     pub async fn counts(&self) -> Result<Counts, StoreError> {
         self.shared.store.counts().await
+    }
+
+    /// Tasks that are ready, or will be when they are due, and that no living worker can run,
+    /// because none serves their queue, knows them or has slots enough. A run that was begun by one
+    /// version of a program goes on under the next as far as its tasks are known: these are the rest.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn unserved(&self) -> Result<Vec<Unserved>, StoreError> {
+        self.shared.store.unserved().await
     }
 
     /// The slots it runs tasks on.

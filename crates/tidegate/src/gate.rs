@@ -5,6 +5,7 @@
 
 use crate::attempt::Attempt;
 use crate::error::{Closed, Panic};
+use crate::slot::SlotToken;
 use pin_project_lite::pin_project;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -86,15 +87,24 @@ impl<F: Future> Gate<F> {
     }
 }
 
-impl<F: Future> Future for Gate<F> {
-    type Output = Passed<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+impl<F: Future> Gate<F> {
+    /// How the body ended, and the slot it held to the end. Nothing else of the task is left.
+    pub(crate) fn poll_pass(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<(Passed<F::Output>, Option<SlotToken>)> {
         let end = ready!(self.as_mut().poll_body(cx));
         let mut this = self.project();
         // A body whose destructor panics has ended all the same.
         let _ = catch_unwind(AssertUnwindSafe(|| this.body.set(Body::Over)));
-        drop(this.attempt.0.end());
-        Poll::Ready(end)
+        Poll::Ready((end, this.attempt.0.end()))
+    }
+}
+
+impl<F: Future> Future for Gate<F> {
+    type Output = Passed<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_pass(cx).map(|(end, _slot)| end)
     }
 }

@@ -206,6 +206,13 @@ impl TaskHandle {
         }
     }
 
+    /// What tells the task that it is asked to stop.
+    #[cfg(unix)]
+    pub(crate) fn cancel_token(&self) -> tokio_util::sync::CancellationToken {
+        let engine = self.attempt.record().map(|record| record.cancel_token());
+        engine.or(self.attempt.cancel.as_ref()).cloned().unwrap_or_default()
+    }
+
     /// Whether the task is asked to stop.
     pub fn is_cancelled(&self) -> bool {
         match self.attempt.record() {

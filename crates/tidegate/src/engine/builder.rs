@@ -1,13 +1,16 @@
 //! Starting an engine.
 
 use super::worker::Worker;
-use super::{Clock, Engine, Shared, event};
+use super::{Clock, Engine, Shared, event, pulse};
 use crate::context::States;
 use crate::slot::SlotPool;
+#[cfg(unix)]
+use crate::task::Commands;
 use crate::workflow::Workflow;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tidegate_core::Timestamp;
@@ -25,11 +28,23 @@ pub struct Config {
     pub queues: Vec<String>,
     /// How many tasks may be begun and unfinished at once; beyond it nothing new begins.
     pub in_memory_max: u32,
+    /// The folder for what commands write. `None`: beside the database; with a store in memory,
+    /// only the last part of it is kept, with the task.
+    pub logs: Option<PathBuf>,
+    /// The most bytes of what a command writes that are kept in its log. What is beyond is dropped;
+    /// the command goes on.
+    pub log_max: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { slots: 4, queues: vec!["default".to_owned()], in_memory_max: 100_000 }
+        Config {
+            slots: 4,
+            queues: vec!["default".to_owned()],
+            in_memory_max: 100_000,
+            logs: None,
+            log_max: 64 << 20,
+        }
     }
 }
 
@@ -217,7 +232,7 @@ impl EngineBuilder {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn start(self) -> Result<Engine, StartError> {
+    pub async fn start(mut self) -> Result<Engine, StartError> {
         self.config.validate().map_err(StartError::Config)?;
         let workflows = by_name(self.workflows, self.config.slots)?;
         let store = open(self.store).await?;
@@ -226,8 +241,17 @@ impl EngineBuilder {
             name: format!("process {}", std::process::id()),
             queues: self.config.queues.clone(),
             knows: known(&workflows),
+            slots: self.config.slots,
         };
         let id = store.enlist(worker).await?;
+        #[cfg(unix)]
+        {
+            let logs = self.config.logs.take().or_else(|| store.logs());
+            let notes = store.notes(id).map(crate::process::Notes::new);
+            let logs = logs.map(|folder| (folder, self.config.log_max));
+            let commands: Arc<dyn Any + Send + Sync> = Arc::new(Commands { notes, logs });
+            self.states.insert(TypeId::of::<Commands>(), commands);
+        }
         let pool = SlotPool::new(self.config.slots).expect("the settings were checked");
         let (inbox, messages) = mpsc::unbounded_channel();
         let (report, reports) = mpsc::unbounded_channel();
@@ -243,6 +267,7 @@ impl EngineBuilder {
             closing: watch::channel(Default::default()).0,
             clock: self.clock,
         });
+        pulse::start(shared.inbox.downgrade());
         let states = Arc::new(self.states);
         let max = self.config.in_memory_max;
         let worker = Worker::new(shared.clone(), messages, reports, id, states, max);

@@ -11,16 +11,17 @@ use crate::slot::{InLine, SlotPool, SlotToken};
 use crate::task::{Body, Entered, Manner, Returned};
 use crate::task_error::TaskError;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tidegate_core::dispatcher::{End, Said};
-use tidegate_core::graph::TaskIndex;
+use tidegate_core::graph::{OnFailure, TaskIndex};
 use tidegate_core::lifecycle::{Failure, Fence};
 use tidegate_core::plan::Plan;
 use tidegate_core::slot::Lane;
-use tidegate_core::store::{Claimed, TaskKey};
+use tidegate_core::store::{Claimed, RunKey, TaskKey};
 use tidegate_core::{RunId, TaskExecutionId};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -101,8 +102,21 @@ impl Entry {
     }
 
     fn say(&self, said: Said) {
+        self.say_with(said, None);
+    }
+
+    fn say_with(&self, said: Said, slot: Option<SlotToken>) {
         // Without the loop nobody is left to hear it; the task is taken over like a dead worker's.
-        let _ = self.shared.reports.send((self.key, self.fence, said));
+        let _ = self.shared.reports.send((self.key, self.fence, said, slot));
+    }
+
+    /// The other tasks of its run, if they are not to begin once it has ended like this.
+    pub(super) fn ends_others(&self, end: &End) -> Option<(RunKey, &Plan)> {
+        let End::Failed { permanent, .. } = *end else { return None };
+        let (plan, retries) = (&*self.plan, self.plan.task(self.index).rules.retries);
+        let is_final = permanent || self.number > retries;
+        let stops = is_final && plan.task_count() > 1 && plan.on_failure() != OnFailure::KeepGoing;
+        stops.then(|| (self.key.run(self.index), plan))
     }
 
     fn publish(&self, what: impl FnOnce(String) -> What) {
@@ -228,7 +242,8 @@ fn stand_in_line(pool: SlotPool, claimed: &Claimed) -> Place {
 async fn enter(entering: Box<Entering>) {
     let manner = entering.body.manner();
     let Some((report, gate)) = begin(entering).await else { return };
-    let passed = gate.await;
+    let mut gate = pin!(gate);
+    let (passed, slot) = poll_fn(|cx| gate.as_mut().poll_pass(cx)).await;
     let entry = &report.entry;
     let limit = entry.plan.task(entry.index).timeout;
     let end = match (manner, end(passed)) {
@@ -240,7 +255,7 @@ async fn enter(entering: Box<Entering>) {
         (_, end) => end,
     };
     if let Some(end) = end {
-        report.end(end);
+        report.end(end, slot);
     }
 }
 
@@ -327,24 +342,27 @@ struct Report {
 }
 
 impl Report {
-    fn end(mut self, end: End) {
-        self.tell(end);
+    fn end(mut self, end: End, slot: Option<SlotToken>) {
+        // After a failure nothing else of the run may begin on its slot before the loop knows. All
+        // others are free at once.
+        let slot = slot.filter(|_| self.entry.ends_others(&end).is_some());
+        self.tell(end, slot);
     }
 
-    fn tell(&mut self, end: End) {
+    fn tell(&mut self, end: End, slot: Option<SlotToken>) {
         self.over = true;
         let entry = &self.entry;
         if entry.stage.swap(OVER, Ordering::AcqRel) == LEAKY {
             entry.shared.pool.set_leaky(false);
         }
-        entry.say(Said::Ends(end));
+        entry.say_with(Said::Ends(end), slot);
     }
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
         if !self.over {
-            self.tell(End::Dropped { active: self.entry.active() });
+            self.tell(End::Dropped { active: self.entry.active() }, None);
         }
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::RunId;
 use tidegate_core::graph::{OnFailure, RunOutcome};
-use tidegate_core::lifecycle::Kind;
+use tidegate_core::lifecycle::{Kind, Reason};
 use tidegate_core::plan::{ITEMS_MAX, Plan, TaskPlan};
 use tidegate_core::store::{Bytes, Claimed, NewRun, Parent, Refusal};
 
@@ -145,7 +145,9 @@ fn failures(status: &RunStatus) -> String {
     let failed: Vec<_> = failed.collect();
     let (count, all) = (failed.len(), status.tasks.len());
     let first = failed.first().map(|(task, number)| {
-        let error = task.error.as_deref().unwrap_or("it says nothing of why");
+        // What never began has no words of its own.
+        let reason = task.reason.map_or("failed", Reason::as_str);
+        let error = task.error.as_deref().unwrap_or(reason);
         format!("; item {number}: {error}")
     });
     format!("{count} of {all} items failed{}", first.unwrap_or_default())

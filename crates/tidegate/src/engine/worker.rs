@@ -246,6 +246,7 @@ impl Worker {
                 let _ = heard.send(());
             }
             Message::Close(grace) => self.close(grace),
+            Message::Pulse => self.look_at_clock(Instant::now()),
         }
     }
 
@@ -263,7 +264,7 @@ impl Worker {
 
     /// Takes in what tasks have said.
     fn hear_reports(&mut self) {
-        for (task, fence, said) in std::mem::take(&mut self.heard) {
+        for (task, fence, said, slot) in std::mem::take(&mut self.heard) {
             match &said {
                 Said::Ends(end) => self.ended(task, fence, end),
                 Said::Defers { .. } => self.waits(task, fence, true),
@@ -271,6 +272,7 @@ impl Worker {
                 Said::Begins => {}
             }
             self.dispatcher.handle(Input::Said { task, fence, said });
+            drop(slot);
         }
     }
 
@@ -306,8 +308,18 @@ impl Worker {
                 _ => closing.report.finished += 1,
             }
         }
-        if !matches!(end, End::Succeeded { .. }) {
-            self.entries.remove(&task);
+        if matches!(end, End::Succeeded { .. }) {
+            return;
+        }
+        let live = self.entries.remove(&task);
+        if let Some((run, plan)) = live.as_ref().and_then(|live| live.entry.ends_others(end))
+            && self.dispatcher.readings().ahead > 0
+        {
+            // What of the run has not begun is handed back, and the store will not let it go again.
+            let others =
+                plan.graph().tasks().filter_map(|other| self.entries.get(&run.task(other)));
+            let waiting = others.filter(|other| !other.entry.has_begun());
+            waiting.for_each(|other| other.abort.abort());
         }
     }
 
@@ -315,12 +327,28 @@ impl Worker {
     fn perform(&mut self) {
         // What is done here may make the dispatcher want more.
         loop {
-            let todos: Vec<Todo> = self.dispatcher.todos().collect();
+            let todos = self.todos();
             if todos.is_empty() {
                 break;
             }
             todos.into_iter().for_each(|todo| self.do_it(todo));
         }
+    }
+
+    /// What the dispatcher wants done. What stands in line and is to go away goes first: otherwise
+    /// the slot of one that computes, and goes away with it, would still let it begin.
+    fn todos(&mut self) -> Vec<Todo> {
+        let mut todos: Vec<Todo> = self.dispatcher.todos().collect();
+        let stands_in_line = |todo: &Todo| match todo {
+            Todo::Drop(task, _) => {
+                self.entries.get(task).is_some_and(|live| !live.entry.has_begun())
+            }
+            _ => false,
+        };
+        if todos.iter().any(stands_in_line) {
+            todos.sort_by_key(|todo| !stands_in_line(todo));
+        }
+        todos
     }
 
     fn do_it(&mut self, todo: Todo) {
@@ -514,7 +542,7 @@ impl Worker {
             self.granted = self.reserved.take();
         }
         self.receive_reports();
-        let todos: Vec<Todo> = self.dispatcher.todos().collect();
+        let todos = self.todos();
         // What was claimed stands in line before the next turn asks for slots. If somebody listens,
         // all is done in order, so that what they hear is.
         let heard = self.shared.events.receiver_count() > 0;
@@ -605,13 +633,14 @@ impl Worker {
         match live.manner {
             // What it has begun must be gone before it can be tried again.
             Manner::Orderly => live.entry.time_out(),
-            Manner::Yielding | Manner::Blocking => {
-                live.entry.cancel();
-                if live.manner == Manner::Yielding {
-                    live.abort.abort();
-                }
-                live.entry.give_up();
+            manner @ (Manner::Yielding | Manner::Blocking) => {
+                let (entry, abort) = (live.entry.clone(), live.abort.clone());
                 self.end_without_it(task, fence, entry::timed_out(limit));
+                entry.cancel();
+                if manner == Manner::Yielding {
+                    abort.abort();
+                }
+                entry.give_up();
             }
         }
     }
@@ -672,6 +701,11 @@ impl Worker {
 
     /// Everything of this worker is over or handed back.
     async fn finish(mut self) {
+        #[cfg(unix)]
+        if let Some(notes) = self.shared.store.notes(self.id) {
+            // Most workers run no commands and have none.
+            let _ = tokio::fs::remove_file(notes).await;
+        }
         if let Err(error) = self.shared.store.dismiss(self.id).await {
             tracing::warn!(%error, "cannot sign off; the worker will be taken for dead");
         }
@@ -733,7 +767,29 @@ async fn look(store: Arc<dyn Store>, runs: Vec<RunId>) -> Result<Seen, StoreErro
         let over = run.and_then(|run| Some(Ended { key: run.key, id, outcome: run.ended?.0 }));
         ended.extend(over);
     }
-    Ok(Seen { dead: store.dead().await?, ended })
+    let mut dead = store.dead().await?;
+    #[cfg(unix)]
+    for at in (0..dead.len()).rev() {
+        if let Err(error) = end_commands(&*store, dead[at]).await {
+            tracing::warn!(%error, worker = dead[at].0, "cannot end what a dead worker has left");
+            dead.remove(at);
+        }
+    }
+    Ok(Seen { dead, ended })
+}
+
+/// Ends the commands that a dead worker has left running: none of its tasks may be run again before.
+#[cfg(unix)]
+async fn end_commands(store: &dyn Store, worker: WorkerId) -> std::io::Result<()> {
+    let Some(notes) = store.notes(worker) else { return Ok(()) };
+    let ended = crate::process::end_all(&notes).await?;
+    if ended > 0 {
+        tracing::info!(ended, worker = worker.0, "ended commands that a dead worker has left");
+    }
+    match tokio::fs::remove_file(notes).await {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Goes to the end of the line of what can run on this thread, where other threads can take it up:

@@ -3,6 +3,7 @@
 use futures_util::future::join_all;
 use std::path::Path;
 use std::time::Duration;
+use tidegate::process::Command;
 use tidegate::{Condition, SlotPool, TaskError, TaskHandle, WaitError, condition};
 use tokio::net::TcpSocket;
 
@@ -61,7 +62,7 @@ async fn failure(condition: Condition) -> TaskError {
 /// A shell command that counts its runs in a file and then does something else.
 fn counting(log: &Path, then: &str) -> Condition {
     let script = format!("echo x >> '{}'; {then}", log.display());
-    condition::command("sh", ["-c", &script])
+    condition::command(Command::new("sh").args(["-c", &script]))
 }
 
 fn runs(log: &Path) -> usize {
@@ -166,8 +167,8 @@ async fn an_address_that_is_none_ends_the_wait() {
 
 #[tokio::test]
 async fn a_command_is_run_until_it_succeeds() {
-    met(condition::command("true", [""; 0])).await.unwrap();
-    assert!(not_yet(condition::command("false", [""; 0])).await);
+    met(condition::command(Command::new("true"))).await.unwrap();
+    assert!(not_yet(condition::command(Command::new("false"))).await);
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
     let third = format!("test $(wc -l < '{}') -ge 3", log.display());
@@ -177,8 +178,9 @@ async fn a_command_is_run_until_it_succeeds() {
 
 #[tokio::test]
 async fn a_program_that_cannot_be_started_ends_the_wait() {
-    let error = failure(condition::command("no-such-program", ["x"])).await;
-    assert!(error.to_string().starts_with("cannot run no-such-program: "), "{error}");
+    let error = failure(condition::command(Command::new("no-such-program").arg("x"))).await;
+    let says = "there is no program \"no-such-program\" in PATH (";
+    assert!(error.to_string().starts_with(says), "{error}");
     assert!(error.is_permanent());
 }
 
@@ -279,9 +281,12 @@ async fn checks_stop_when_nobody_waits_any_more() {
 async fn a_command_that_nobody_waits_for_any_more_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let pid = dir.path().join("pid");
-    let script = format!("echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 1000", pid.display());
+    // The one that is looked for is a child of the command's own.
+    let script =
+        format!("sleep 1000 & echo $! > '{0}.new'; mv '{0}.new' '{0}'; wait", pid.display());
     let handle = handle().await;
-    let wait = handle.defer_until(condition::command("sh", ["-c", &script]), EVERY);
+    let wait =
+        handle.defer_until(condition::command(Command::new("sh").args(["-c", &script])), EVERY);
     tokio::select! {
         _ = wait => panic!("it does not end"),
         () = until(|| pid.exists()) => {}

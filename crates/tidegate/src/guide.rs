@@ -1,0 +1,22 @@
+//! The pages of the guide, whose examples are compiled and run as they stand there.
+
+#[doc = include_str!("../../../docs/start.md")]
+struct Start;
+
+#[doc = include_str!("../../../docs/tasks.md")]
+struct Tasks;
+
+#[doc = include_str!("../../../docs/slots-and-waiting.md")]
+struct SlotsAndWaiting;
+
+#[doc = include_str!("../../../docs/workflows.md")]
+struct Workflows;
+
+#[doc = include_str!("../../../docs/promise.md")]
+struct Promise;
+
+#[doc = include_str!("../../../docs/testing.md")]
+struct Testing;
+
+#[doc = include_str!("../../../docs/embedding.md")]
+struct Embedding;

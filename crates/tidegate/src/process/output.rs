@@ -1,0 +1,264 @@
+//! What a command writes: copied into its log as it arrives, the last part kept in memory.
+//!
+//! Two pipes are read, because standard output is also a result; between them the order is that of
+//! arrival, as near as two pipes allow. Bytes are copied, never looked at. The log is written by
+//! plain calls: a write of at most [`CHUNK`] bytes goes to the system's cache and is over in
+//! microseconds, less than handing it to another thread would cost, and a log has an upper bound.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::process::{ChildStderr, ChildStdout};
+
+/// Read at once, on the stack: between two reads a command holds no buffer.
+const CHUNK: usize = 32 * 1024;
+
+/// Rounds of reading before others get their turn: a command that writes without end must not keep
+/// its end, or the order to stop it, from being seen.
+const ROUNDS: usize = 16;
+
+/// Kept of both streams together, for messages.
+const TAIL_MAX: usize = 8 * 1024;
+
+/// Kept of standard output, for the result.
+const STDOUT_MAX: usize = 64 * 1024;
+
+pub(super) struct Output {
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    kept: Kept,
+}
+
+/// What is left of the output when the command is over.
+pub(super) struct Kept {
+    pub(super) stdout: Tail,
+    pub(super) tail: Tail,
+    pub(super) log: Option<Log>,
+}
+
+impl Output {
+    pub(super) fn new(
+        stdout: Option<ChildStdout>,
+        stderr: Option<ChildStderr>,
+        log: Option<Log>,
+    ) -> Self {
+        let kept = Kept { stdout: Tail::new(STDOUT_MAX), tail: Tail::new(TAIL_MAX), log };
+        Output { stdout, stderr, kept }
+    }
+
+    /// Copies while the future is under way.
+    ///
+    /// # Cancel safety
+    /// What was read has been copied.
+    pub(super) async fn beside<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            let answer = future.as_mut().poll(cx);
+            if answer.is_pending() {
+                self.poll_copy(cx);
+            }
+            answer
+        })
+        .await
+    }
+
+    fn poll_copy(&mut self, cx: &mut Context<'_>) {
+        let Output { stdout, stderr, kept } = self;
+        for _ in 0..ROUNDS {
+            let more = poll_pipe(stdout, cx, |bytes| kept.take(bytes, true));
+            let more = poll_pipe(stderr, cx, |bytes| kept.take(bytes, false)) || more;
+            if !more {
+                return;
+            }
+        }
+        cx.waker().wake_by_ref();
+    }
+
+    /// Takes what is in the pipes at this moment and closes them. Everything that the leader wrote
+    /// before its end is there; what others write later, be it without end, is not waited for.
+    pub(super) fn finish(&mut self) {
+        let Output { stdout, stderr, kept } = self;
+        if let Some(pipe) = stdout.take() {
+            drain(&pipe, |bytes| kept.take(bytes, true));
+        }
+        if let Some(pipe) = stderr.take() {
+            drain(&pipe, |bytes| kept.take(bytes, false));
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Kept {
+        std::mem::take(&mut self.kept)
+    }
+}
+
+impl Kept {
+    fn take(&mut self, bytes: &[u8], from_stdout: bool) {
+        if let Some(log) = &mut self.log {
+            log.write(bytes);
+        }
+        if from_stdout {
+            self.stdout.push(bytes);
+        }
+        self.tail.push(bytes);
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Kept { stdout: Tail::new(0), tail: Tail::new(0), log: None }
+    }
+}
+
+/// One read; whether there may be more at once. At its end, or on an error, the pipe is closed.
+fn poll_pipe<P: AsyncRead + Unpin>(
+    pipe: &mut Option<P>,
+    cx: &mut Context<'_>,
+    take: impl FnOnce(&[u8]),
+) -> bool {
+    let Some(open) = pipe else { return false };
+    let mut bytes = [MaybeUninit::uninit(); CHUNK];
+    let mut bytes = ReadBuf::uninit(&mut bytes);
+    match Pin::new(open).poll_read(cx, &mut bytes) {
+        Poll::Pending => false,
+        Poll::Ready(Ok(())) if !bytes.filled().is_empty() => {
+            take(bytes.filled());
+            true
+        }
+        Poll::Ready(_) => {
+            *pipe = None;
+            false
+        }
+    }
+}
+
+/// Reads as much as the pipe holds at this moment. The system is asked directly: the runtime may
+/// not have heard yet that there is something.
+fn drain(pipe: impl AsFd, mut take: impl FnMut(&[u8])) {
+    let mut left = rustix::io::ioctl_fionread(&pipe).unwrap_or(0);
+    let mut bytes = [0; CHUNK];
+    while left > 0 {
+        let upto = CHUNK.min(usize::try_from(left).unwrap_or(CHUNK));
+        match rustix::io::retry_on_intr(|| rustix::io::read(&pipe, &mut bytes[..upto])) {
+            Ok(length) if length > 0 => {
+                take(&bytes[..length]);
+                left = left.saturating_sub(length as u64);
+            }
+            _ => return,
+        }
+    }
+}
+
+/// The last bytes of a stream.
+pub(super) struct Tail {
+    bytes: VecDeque<u8>,
+    max: usize,
+    truncated: bool,
+}
+
+impl Tail {
+    fn new(max: usize) -> Self {
+        Tail { bytes: VecDeque::new(), max, truncated: false }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let excess = (self.bytes.len() + bytes.len()).saturating_sub(self.max);
+        self.truncated |= excess > 0;
+        self.bytes.drain(..excess.min(self.bytes.len()));
+        self.bytes.extend(&bytes[bytes.len().saturating_sub(self.max)..]);
+    }
+
+    pub(super) fn is_truncated(&self) -> bool {
+        self.truncated
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes.into()
+    }
+}
+
+/// The log of one command: everything it writes, up to a bound.
+///
+/// What does not fit, or cannot be written because of an error, is counted and dropped; the command
+/// goes on.
+pub(super) struct Log {
+    file: File,
+    room: u64,
+    pub(super) dropped: u64,
+    pub(super) error: Option<io::Error>,
+}
+
+impl Log {
+    /// Creates it, and the folders above it, for our eyes only. One that is there is replaced.
+    pub(super) fn create(path: &Path, max: u64) -> io::Result<Log> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = match (options.open(path), path.parent()) {
+            (Err(error), Some(parent)) if error.kind() == ErrorKind::NotFound => {
+                std::fs::create_dir_all(parent)?;
+                options.open(path)?
+            }
+            (opened, _) => opened?,
+        };
+        Ok(Log { file, room: max, dropped: 0, error: None })
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
+        let written = match self.file.write_all(&bytes[..fits]) {
+            Ok(()) => fits,
+            Err(error) => {
+                // A gap in the middle would be worse than an early end.
+                self.error = Some(error);
+                self.room = 0;
+                0
+            }
+        };
+        self.room = self.room.saturating_sub(written as u64);
+        self.dropped += (bytes.len() - written) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_keeps_the_last_bytes_however_they_arrive() {
+        for step in 1..12 {
+            let mut tail = Tail::new(4);
+            b"0123456789".chunks(step).for_each(|bytes| tail.push(bytes));
+            assert!(tail.is_truncated());
+            assert_eq!(tail.into_bytes(), b"6789", "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_during_the_last_reading_is_not_read() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"leader").unwrap();
+        let mut taken = Vec::new();
+        drain(&reader, |bytes| {
+            taken.extend_from_slice(bytes);
+            assert_eq!(taken, b"leader");
+            writer.write_all(b"others").unwrap();
+        });
+        assert_eq!(taken, b"leader");
+    }
+
+    #[test]
+    fn a_tail_that_is_just_full_is_whole() {
+        let mut tail = Tail::new(4);
+        tail.push(b"01");
+        tail.push(b"23");
+        assert!(!tail.is_truncated());
+        assert_eq!(tail.into_bytes(), b"0123");
+    }
+}
