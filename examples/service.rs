@@ -77,11 +77,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let status = run.wait().await?;
         let task = &status.tasks[0];
         assert_eq!((task.kind, task.attempt), (Kind::Succeeded, 1), "nothing is lost");
-        let entries = if task.name == "long" { 2 } else { 1 };
-        assert_eq!(task.entries, entries, "only what was under way is entered again");
+        if task.name == long::ID {
+            assert_eq!(task.entries, 2, "it was handed back and entered again");
+        }
     }
     service.terminate().await?;
-    println!("all {} jobs are done; only the long one was begun twice", runs.len());
+    println!("all {} jobs have succeeded; the long one was entered by both services", runs.len());
     engine.shutdown(Duration::from_secs(1)).await;
     Ok(())
 }

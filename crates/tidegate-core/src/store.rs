@@ -578,8 +578,8 @@ pub struct TaskView {
     pub error: Option<String>,
 }
 
-/// Which runs to list.
-#[derive(Debug, Clone, Default)]
+/// Which runs to list. The default is the latest hundred.
+#[derive(Debug, Clone)]
 pub struct RunsPage {
     /// Only older ones than this.
     pub before: Option<RunKey>,
@@ -591,6 +591,12 @@ pub struct RunsPage {
     pub open: bool,
     /// So many at most.
     pub limit: u32,
+}
+
+impl Default for RunsPage {
+    fn default() -> Self {
+        RunsPage { before: None, queue: None, workflow: None, open: false, limit: 100 }
+    }
 }
 
 /// How many tasks stand where.

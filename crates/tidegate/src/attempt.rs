@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
-use tidegate_core::{RunId, TaskExecutionId};
+use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +52,9 @@ pub(crate) trait Record: Send + Sync {
 
     /// Which attempt it is.
     fn number(&self) -> u32;
+
+    /// What time it is on the engine's clock.
+    fn now(&self) -> Timestamp;
 
     /// What tells it that it is to stop.
     fn cancel_token(&self) -> &CancellationToken;

@@ -1,6 +1,6 @@
 //! What a task is given besides its handle, and what it leaves behind.
 
-use crate::task_error::TaskError;
+use crate::task_error::Permanent;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -13,6 +13,33 @@ use tidegate_core::store::{Bytes, Given};
 
 /// How large what a task returns, or puts into the context, may be.
 pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
+
+/// Why the context does not have what a task wants of it, or does not take what it gives.
+///
+/// Another attempt would not mend it: a task that ends with it, in whatever error it was wrapped, is
+/// not retried.
+#[derive(Debug, Clone)]
+pub struct ContextError {
+    message: String,
+}
+
+impl ContextError {
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
+        ContextError { message: message.to_string() }
+    }
+}
+
+impl fmt::Display for ContextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ContextError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&Permanent)
+    }
+}
 
 /// The application's own values, by type.
 pub(crate) type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
@@ -48,12 +75,12 @@ impl Around {
     }
 
     /// The task of this name that this one comes after, directly or not.
-    fn ancestor(&self, name: &str) -> Result<TaskIndex, TaskError> {
+    fn ancestor(&self, name: &str) -> Result<TaskIndex, ContextError> {
         let graph = self.given.plan.graph();
         let found = graph.find(name).filter(|task| graph.ancestors(self.given.task).contains(task));
         found.ok_or_else(|| {
             let own = self.own_name();
-            TaskError::permanent(format!("task \"{own}\" does not come after a task \"{name}\""))
+            ContextError::new(format!("task \"{own}\" does not come after a task \"{name}\""))
         })
     }
 }
@@ -61,11 +88,11 @@ impl Around {
 impl<I: DeserializeOwned> Context<I> {
     /// # Errors
     /// The run's input is no `I`; another attempt would not mend that.
-    pub(crate) fn new(around: Around) -> Result<Self, TaskError> {
+    pub(crate) fn new(around: Around) -> Result<Self, ContextError> {
         let input = around.given.input.as_deref().unwrap_or(b"null");
         let input = serde_json::from_slice(input).map_err(|error| {
             let wanted = type_name::<I>();
-            TaskError::permanent(format!("the run's input cannot be read as {wanted}: {error}"))
+            ContextError::new(format!("the run's input cannot be read as {wanted}: {error}"))
         })?;
         Ok(Context { input, around, inserts: Map::new() })
     }
@@ -82,15 +109,15 @@ impl<I> Context<I> {
     /// # Errors
     /// This task does not come directly after a task of that name, it has not succeeded, or what it
     /// returned is no `T`.
-    pub fn output<T: DeserializeOwned>(&self, task: &str) -> Result<T, TaskError> {
+    pub fn output<T: DeserializeOwned>(&self, task: &str) -> Result<T, ContextError> {
         let Some(parent) = self.around.parent(task) else {
             let own = self.around.own_name();
             let wrong = format!("task \"{own}\" does not depend on a task \"{task}\"");
-            return Err(TaskError::permanent(wrong));
+            return Err(ContextError::new(wrong));
         };
         if self.around.given.absent.contains(&parent) {
             let wrong = format!("task \"{task}\" has not succeeded and returned nothing");
-            return Err(TaskError::permanent(wrong));
+            return Err(ContextError::new(wrong));
         }
         let bytes = self.around.given.outputs.iter().find(|(of, _)| *of == parent);
         // A task that returns nothing leaves nothing.
@@ -98,7 +125,7 @@ impl<I> Context<I> {
         serde_json::from_slice(bytes).map_err(|error| {
             let wanted = type_name::<T>();
             let wrong = format!("what \"{task}\" returned cannot be read as {wanted}: {error}");
-            TaskError::permanent(wrong)
+            ContextError::new(wrong)
         })
     }
 
@@ -107,14 +134,14 @@ impl<I> Context<I> {
     ///
     /// # Errors
     /// The engine was given none of this type.
-    pub fn state<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, TaskError> {
+    pub fn state<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, ContextError> {
         let state = self.around.states.get(&TypeId::of::<T>()).cloned();
         let state = state.and_then(|state| state.downcast().ok());
         state.ok_or_else(|| {
             let wanted = type_name::<T>();
             let wrong =
                 format!("the engine has no state of type {wanted}; give it one with state()");
-            TaskError::permanent(wrong)
+            ContextError::new(wrong)
         })
     }
 
@@ -122,15 +149,15 @@ impl<I> Context<I> {
     ///
     /// # Errors
     /// It is not, or the item is no `T`.
-    pub fn item<T: DeserializeOwned>(&self) -> Result<T, TaskError> {
+    pub fn item<T: DeserializeOwned>(&self) -> Result<T, ContextError> {
         let Some(item) = &self.around.given.item else {
             let own = self.around.own_name();
             let wrong = format!("task \"{own}\" is not done for items; say each() of it");
-            return Err(TaskError::permanent(wrong));
+            return Err(ContextError::new(wrong));
         };
         serde_json::from_slice(item).map_err(|error| {
             let wanted = type_name::<T>();
-            TaskError::permanent(format!("the item cannot be read as {wanted}: {error}"))
+            ContextError::new(format!("the item cannot be read as {wanted}: {error}"))
         })
     }
 
@@ -150,7 +177,7 @@ impl<I> Context<I> {
 
     /// The list that is found under this name: what a task returned that this one depends on, or
     /// else what is in the context.
-    pub(crate) fn list(&self, source: &str) -> Result<Vec<Value>, TaskError> {
+    pub(crate) fn list(&self, source: &str) -> Result<Vec<Value>, ContextError> {
         let found = match self.around.parent(source) {
             Some(_) => Some(self.output(source)?),
             None => self.get(source)?,
@@ -164,7 +191,7 @@ impl<I> Context<I> {
             Some(Value::Bool(_)) => "a yes or no",
         };
         let own = self.around.own_name();
-        Err(TaskError::permanent(format!(
+        Err(ContextError::new(format!(
             "task \"{own}\" is done for each of \"{source}\", which is {kind} and not a list; it is \
              looked for in what a task of this name returned that \"{own}\" depends on, in the \
              context and in the input"
@@ -181,12 +208,12 @@ impl<I> Context<I> {
         &mut self,
         key: impl Into<String>,
         value: impl Serialize,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), ContextError> {
         if self.around.given.item.is_some() {
             let wrong = "an item cannot put anything into the context; what it returns is kept";
-            return Err(TaskError::permanent(wrong));
+            return Err(ContextError::new(wrong));
         }
-        let value = serde_json::to_value(value).map_err(TaskError::permanent)?;
+        let value = serde_json::to_value(value).map_err(ContextError::new)?;
         self.inserts.insert(key.into(), value);
         Ok(())
     }
@@ -199,7 +226,7 @@ impl<I> Context<I> {
     /// # Errors
     /// Two tasks of which neither comes after the other have put different values there
     /// ([`from`](Self::from) picks one), or the value is no `T`.
-    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, TaskError> {
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ContextError> {
         let found = match self.inserts.get(key) {
             Some(value) => Some(value.clone()),
             None => match self.inherited(key)? {
@@ -214,19 +241,23 @@ impl<I> Context<I> {
     ///
     /// # Errors
     /// This task does not come after one of that name, or the value is no `T`.
-    pub fn from<T: DeserializeOwned>(&self, task: &str, key: &str) -> Result<Option<T>, TaskError> {
+    pub fn from<T: DeserializeOwned>(
+        &self,
+        task: &str,
+        key: &str,
+    ) -> Result<Option<T>, ContextError> {
         let task = self.around.ancestor(task)?;
         let found = self.inserted_by(task)?.and_then(|mut map| map.remove(key));
         found.map(|value| read(key, value)).transpose()
     }
 
-    fn inserted_by(&self, task: TaskIndex) -> Result<Option<Map<String, Value>>, TaskError> {
+    fn inserted_by(&self, task: TaskIndex) -> Result<Option<Map<String, Value>>, ContextError> {
         let bytes = self.around.given.inserts.iter().find(|(by, _)| *by == task);
         let map = bytes.map(|(_, bytes)| serde_json::from_slice(bytes));
-        map.transpose().map_err(TaskError::permanent)
+        map.transpose().map_err(ContextError::new)
     }
 
-    fn inherited(&self, key: &str) -> Result<Option<Value>, TaskError> {
+    fn inherited(&self, key: &str) -> Result<Option<Value>, ContextError> {
         let graph = self.around.given.plan.graph();
         let mut found: Vec<(TaskIndex, Value)> = Vec::new();
         for &(task, _) in &self.around.given.inserts {
@@ -242,7 +273,7 @@ impl<I> Context<I> {
                 None => Ok(Some(value.clone())),
                 Some((other, _)) => {
                     let (one, other) = (self.around.name(*first), self.around.name(*other));
-                    Err(TaskError::permanent(format!(
+                    Err(ContextError::new(format!(
                         "\"{key}\" was put into the context by \"{one}\" and, differently, by \
                          \"{other}\"; from() picks one of them"
                     )))
@@ -258,7 +289,7 @@ impl<I> Context<I> {
     }
 
     /// What is to be stored of it.
-    pub(crate) fn into_inserts(self) -> Result<Option<Bytes>, TaskError> {
+    pub(crate) fn into_inserts(self) -> Result<Option<Bytes>, ContextError> {
         match self.inserts.is_empty() {
             true => Ok(None),
             false => encode("what the task put into the context", &self.inserts),
@@ -266,10 +297,10 @@ impl<I> Context<I> {
     }
 }
 
-fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, TaskError> {
+fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, ContextError> {
     serde_json::from_value(value).map_err(|error| {
         let wanted = type_name::<T>();
-        TaskError::permanent(format!("\"{key}\" cannot be read as {wanted}: {error}"))
+        ContextError::new(format!("\"{key}\" cannot be read as {wanted}: {error}"))
     })
 }
 
@@ -277,20 +308,20 @@ fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, TaskError> {
 ///
 /// # Errors
 /// It cannot be written as JSON, or is too large; `what` it is stands in the message.
-pub(crate) fn encode(what: &str, value: &impl Serialize) -> Result<Option<Bytes>, TaskError> {
-    let bytes = serde_json::to_vec(value).map_err(TaskError::permanent)?;
+pub(crate) fn encode(what: &str, value: &impl Serialize) -> Result<Option<Bytes>, ContextError> {
+    let bytes = serde_json::to_vec(value).map_err(ContextError::new)?;
     check_size(what, bytes.len())?;
     Ok((bytes != b"null").then(|| bytes.into()))
 }
 
 /// # Errors
 /// It is too large.
-pub(crate) fn check_size(what: &str, size: usize) -> Result<(), TaskError> {
+pub(crate) fn check_size(what: &str, size: usize) -> Result<(), ContextError> {
     if size <= PAYLOAD_MAX {
         return Ok(());
     }
     let wrong = format!("{what} is {size} bytes of JSON; at most {PAYLOAD_MAX} are stored");
-    Err(TaskError::permanent(wrong))
+    Err(ContextError::new(wrong))
 }
 
 impl<I: fmt::Debug> fmt::Debug for Context<I> {

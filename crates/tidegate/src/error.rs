@@ -4,6 +4,7 @@
 //! would be right.
 
 pub use crate::batch::BatchError;
+pub use crate::context::ContextError;
 pub use crate::engine::{ConfigError, Missed, OutputError, StartError, SubmitError, WaitRunError};
 pub use crate::wait::InvalidWait;
 pub use crate::workflow::WorkflowError;

@@ -109,6 +109,10 @@ impl TaskHandle {
     ///
     /// # Cancel safety
     /// See [`Wait`].
+    ///
+    /// # After a crash
+    /// The task is entered again, and sleeps again from the beginning. To be run again at a time that
+    /// is stored, end with [`TaskError::snooze`](crate::TaskError::snooze).
     pub fn sleep(&self, delay: Duration) -> Wait<'_, ()> {
         Wait::new(&self.attempt, Sleep::For(delay))
     }
@@ -119,7 +123,8 @@ impl TaskHandle {
     /// # Cancel safety
     /// See [`Wait`].
     pub fn sleep_until(&self, instant: impl Into<Timestamp>) -> Wait<'_, ()> {
-        let delay = instant.into().since(SystemTime::now().into());
+        let now = self.attempt.record().map(|record| record.now());
+        let delay = instant.into().since(now.unwrap_or_else(|| SystemTime::now().into()));
         Wait::new(&self.attempt, Sleep::Until(Timer::after(self.attempt.tide(), delay)))
     }
 

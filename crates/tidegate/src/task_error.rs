@@ -113,11 +113,24 @@ impl Class {
         let class = chain(error).find_map(|error| {
             let inner = error.downcast_ref::<Inner>().map(|inner| inner.class);
             // A wait that makes no sense is not made better by another attempt.
-            inner.or_else(|| error.is::<InvalidWait>().then_some(Class::Permanent))
+            let permanent = error.is::<Permanent>() || error.is::<InvalidWait>();
+            inner.or_else(|| permanent.then_some(Class::Permanent))
         });
         class.unwrap_or(Class::Ordinary)
     }
 }
+
+/// The cause of an error that another attempt would not mend. It says nothing of its own.
+#[derive(Debug)]
+pub(crate) struct Permanent;
+
+impl fmt::Display for Permanent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("another attempt would not mend it")
+    }
+}
+
+impl Error for Permanent {}
 
 /// An error and its causes.
 fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
@@ -146,7 +159,9 @@ impl Error for Inner {
 impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut said = String::new();
-        for error in chain(&*self.inner.source).filter(|error| !error.is::<TimedOut>()) {
+        let marks =
+            |error: &&(dyn Error + 'static)| error.is::<TimedOut>() || error.is::<Permanent>();
+        for error in chain(&*self.inner.source).filter(|error| !marks(error)) {
             let message = error.to_string();
             // Some errors repeat their cause in their own message.
             if !said.ends_with(&message) {

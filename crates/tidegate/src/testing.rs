@@ -31,13 +31,12 @@
 //! # }
 //! ```
 
-use crate::context::{Around, Context, States};
+use crate::context::{Around, Context, ContextError, States};
 use crate::engine::{Engine, EngineBuilder, Record, RunStatus, StartError, SubmitError};
 use crate::engine::{RunError, WaitRunError};
 use crate::handle::TaskHandle;
 use crate::slot::SlotPool;
 use crate::task::Task;
-use crate::task_error::TaskError;
 use crate::workflow::{Workflow, WorkflowError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -184,7 +183,7 @@ pub fn handle_to_cancel(token: CancellationToken) -> TaskHandle {
 /// Begins a context for a task whose run has this input, to call its function with.
 pub fn context(input: impl Serialize) -> ContextBuilder {
     ContextBuilder {
-        input: serde_json::to_value(input).map_err(TaskError::permanent),
+        input: serde_json::to_value(input).map_err(ContextError::new),
         above: BTreeMap::new(),
         item: None,
         states: States::default(),
@@ -194,24 +193,24 @@ pub fn context(input: impl Serialize) -> ContextBuilder {
 /// Makes a [`Context`].
 #[must_use = "a context is made by build()"]
 pub struct ContextBuilder {
-    input: Result<Value, TaskError>,
+    input: Result<Value, ContextError>,
     /// What each task above has returned and inserted.
     above: BTreeMap<String, Above>,
-    item: Option<(u32, Result<Value, TaskError>)>,
+    item: Option<(u32, Result<Value, ContextError>)>,
     states: States,
 }
 
 #[derive(Default)]
 struct Above {
-    output: Option<Result<Value, TaskError>>,
+    output: Option<Result<Value, ContextError>>,
     inserts: Map<String, Value>,
-    wrong: Option<TaskError>,
+    wrong: Option<ContextError>,
 }
 
 impl ContextBuilder {
     /// The task depends on one of this name, which has returned this.
     pub fn output(mut self, task: impl Into<String>, value: impl Serialize) -> Self {
-        let value = serde_json::to_value(value).map_err(TaskError::permanent);
+        let value = serde_json::to_value(value).map_err(ContextError::new);
         self.above.entry(task.into()).or_default().output = Some(value);
         self
     }
@@ -226,14 +225,14 @@ impl ContextBuilder {
         let above = self.above.entry(task.into()).or_default();
         match serde_json::to_value(value) {
             Ok(value) => drop(above.inserts.insert(key.into(), value)),
-            Err(error) => above.wrong = Some(TaskError::permanent(error)),
+            Err(error) => above.wrong = Some(ContextError::new(error)),
         }
         self
     }
 
     /// The task is done for items, and this is the one of this number.
     pub fn item(mut self, number: u32, value: impl Serialize) -> Self {
-        self.item = Some((number, serde_json::to_value(value).map_err(TaskError::permanent)));
+        self.item = Some((number, serde_json::to_value(value).map_err(ContextError::new)));
         self
     }
 
@@ -248,15 +247,11 @@ impl ContextBuilder {
     ///
     /// # Errors
     /// The input is no `I`, or a value cannot be written as JSON.
-    pub fn build<I: DeserializeOwned>(self) -> Result<Context<I>, Invalid> {
-        self.try_build().map_err(Invalid)
-    }
-
-    fn try_build<I: DeserializeOwned>(self) -> Result<Context<I>, TaskError> {
+    pub fn build<I: DeserializeOwned>(self) -> Result<Context<I>, ContextError> {
         let bytes = |value: &Value| Bytes::from(value.to_string().into_bytes());
         let own = Node::new("the task under test").after(self.above.keys().cloned());
         let nodes = self.above.keys().map(Node::new).chain([own]);
-        let graph = Graph::new(nodes).map_err(TaskError::permanent)?;
+        let graph = Graph::new(nodes).map_err(ContextError::new)?;
         let (mut outputs, mut inserts) = (Vec::new(), Vec::new());
         for ((_, above), number) in self.above.into_iter().zip(0..) {
             let task = TaskIndex::from_u32(number);
@@ -270,7 +265,7 @@ impl ContextBuilder {
         let (number, item) = self.item.unzip();
         let tasks = vec![TaskPlan::default(); graph.task_count()];
         let last = graph.task_count() - 1;
-        let task = TaskIndex::from_u32(u32::try_from(last).map_err(TaskError::permanent)?);
+        let task = TaskIndex::from_u32(u32::try_from(last).map_err(ContextError::new)?);
         let plan = Arc::new(Plan::new("a test", graph, OnFailure::default(), tasks));
         let input = Some(bytes(&self.input?));
         let item = item.transpose()?.as_ref().map(bytes);
@@ -285,15 +280,3 @@ impl fmt::Debug for ContextBuilder {
         f.debug_struct("ContextBuilder").field("input", &self.input).finish_non_exhaustive()
     }
 }
-
-/// A context that cannot be made.
-#[derive(Debug)]
-pub struct Invalid(TaskError);
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for Invalid {}

@@ -193,7 +193,9 @@ pub async fn runs_are_listed_from_new_to_old_page_by_page(world: &mut World) {
     assert_eq!(ids(world, page(Some(all[2].key))).await, newest_first[3..6]);
     assert_eq!(ids(world, page(Some(all[5].key))).await, newest_first[6..]);
     assert_eq!(ids(world, page(Some(all[6].key))).await, []);
-    assert_eq!(ids(world, RunsPage::default()).await, [], "a page of no rows has none");
+    let none = RunsPage { limit: 0, ..RunsPage::default() };
+    assert_eq!(ids(world, none).await, [], "a page of no rows has none");
+    assert_eq!(ids(world, RunsPage::default()).await, newest_first);
 }
 
 pub async fn tasks_that_no_worker_can_run_are_named_with_the_reason(world: &mut World) {

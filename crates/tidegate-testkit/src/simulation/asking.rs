@@ -2,17 +2,17 @@
 
 use super::ledger::{Drawn, now_or_never};
 use super::process::Name;
-use super::script::Temper;
+use super::script::{Items, Temper};
 use super::world::{Asked, Checked, World};
 use std::fmt;
 use std::sync::Arc;
-use tidegate_core::RunId;
 use tidegate_core::dispatcher::{End, Input, Said, SubmitError, Ticket};
 use tidegate_core::lifecycle::{Event, Fence, WorkerId};
 use tidegate_core::store::{
-    Applied, Change, Claimed, Granted, NewRun, Parent, Refusal, Request, Store, StoreError,
+    Applied, Bytes, Change, Claimed, Granted, NewRun, Parent, Refusal, Request, Store, StoreError,
     Submitted, Turn,
 };
+use tidegate_core::{RunId, TaskExecutionId};
 
 impl World {
     pub(super) fn ask(&mut self, at: usize, asked: Asked) -> Checked {
@@ -103,24 +103,12 @@ impl World {
     /// A body asks for a run of its items.
     pub(super) fn begin_items(&mut self, at: usize, name: Name) -> Checked {
         let process = &mut self.processes[at];
-        let entry = &process.entries[&name];
-        let Claimed { run, index, ref plan, .. } = *entry.claimed;
+        let Claimed { run, index, .. } = *process.entries[&name].claimed;
         let Temper::FanOut(_, items) = self.ledger.runs[&run].tempers[index.as_usize()].clone()
         else {
             return Err(format!("task {} has no items", name.0.0));
         };
-        // It has its parent's queue and priority, whatever is asked for.
-        let new = NewRun {
-            id: entry.items(),
-            plan: items.plan.clone(),
-            queue: "elsewhere".into(),
-            priority: 7,
-            key: None,
-            not_before: None,
-            input: None,
-            parent: Some(Parent { task: name.0, fence: name.1 }),
-            items: items.tempers.iter().map(|_| plan.workflow().as_bytes().into()).collect(),
-        };
+        let new = items_of(TaskExecutionId::of(run, index), name, &items);
         let parent = Some((run, name.0));
         let drawn = Drawn::new(new.plan.clone(), items.tempers.clone(), None, parent);
         self.ledger.expect(new.id, drawn);
@@ -210,8 +198,11 @@ impl World {
         self.trace.add(format_args!("somebody says of {} that {} succeeds", task.0, fence.0));
         let mut turn = Turn::new(self.turn_id(), self.now);
         turn.changes.push(Change::new(task, Event::Succeed { fence }));
+        if let Some((execution, items)) = self.ledger.fan_out(task) {
+            turn.submits.push(items_of(execution, (task, fence), &items));
+        }
         let turned = self.take(Arc::new(turn))?;
-        if turned.changes.contains(&Applied::Yes) {
+        if turned.changes.contains(&Applied::Yes) || turned.submits.iter().any(Result::is_ok) {
             return Err(format!("task {} believes a claim of the past", task.0));
         }
         // The same, said to whoever has the task.
@@ -225,6 +216,22 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+/// The run of the items of a task, as this claim of it asks for it.
+fn items_of(execution: TaskExecutionId, (task, fence): Name, items: &Items) -> NewRun {
+    NewRun {
+        id: RunId::of_items(execution),
+        plan: items.plan.clone(),
+        // It has its parent's queue and priority, whatever is asked for.
+        queue: "elsewhere".into(),
+        priority: 7,
+        key: None,
+        not_before: None,
+        input: None,
+        parent: Some(Parent { task, fence }),
+        items: items.tempers.iter().map(|_| Bytes::from(&b"an item"[..])).collect(),
     }
 }
 

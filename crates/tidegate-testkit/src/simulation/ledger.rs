@@ -1,6 +1,6 @@
 //! What must hold of the store, checked against what was seen of it before.
 
-use super::script::Temper;
+use super::script::{Items, Temper};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -141,6 +141,21 @@ impl Ledger {
     pub(super) fn claimed_tasks(&self) -> Vec<(TaskKey, Life)> {
         let claimed = self.tasks.iter().filter(|(_, seen)| seen.life.fence.0 >= 1);
         claimed.map(|(key, seen)| (*key, seen.life.clone())).collect()
+    }
+
+    /// The items of a task, if it has any.
+    pub(super) fn fan_out(&self, task: TaskKey) -> Option<(TaskExecutionId, Arc<Items>)> {
+        let of_run = |(id, drawn): (&RunId, &Drawn)| {
+            let at = task.0.checked_sub(drawn.key?.0)?;
+            match drawn.tempers.get(usize::try_from(at).ok()?)? {
+                Temper::FanOut(_, items) => {
+                    let index = TaskIndex::from_u32(u32::try_from(at).ok()?);
+                    Some((TaskExecutionId::of(*id, index), items.clone()))
+                }
+                _ => None,
+            }
+        };
+        self.runs.iter().find_map(of_run)
     }
 
     /// A process dies, from outside or by one of its tasks: who computes there is hit.

@@ -205,8 +205,12 @@ impl EngineBuilder {
     /// A value of the application's for its tasks, found again by its type
     /// ([`Context::state`](crate::Context::state)). Any number, one of each type; a later one takes
     /// the place of an earlier one.
-    pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
-        let state: Arc<dyn Any + Send + Sync> = Arc::new(state);
+    pub fn state<T: Send + Sync + 'static>(self, state: T) -> Self {
+        self.state_arc(Arc::new(state))
+    }
+
+    /// The same for a value that the application shares with its tasks.
+    pub fn state_arc<T: Send + Sync + 'static>(mut self, state: Arc<T>) -> Self {
         self.states.insert(TypeId::of::<T>(), state);
         self
     }

@@ -22,7 +22,7 @@ use tidegate_core::lifecycle::{Failure, Fence};
 use tidegate_core::plan::Plan;
 use tidegate_core::slot::Lane;
 use tidegate_core::store::{Claimed, RunKey, TaskKey};
-use tidegate_core::{RunId, TaskExecutionId};
+use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -155,6 +155,10 @@ impl Record for Entry {
 
     fn number(&self) -> u32 {
         self.number
+    }
+
+    fn now(&self) -> Timestamp {
+        self.shared.now()
     }
 
     fn cancel_token(&self) -> &CancellationToken {

@@ -51,6 +51,8 @@ pub struct RunStatus {
     pub state: RunState,
     /// Its tasks, in the order of the workflow.
     pub tasks: Vec<TaskState>,
+    /// Whether it has what its tasks returned.
+    has_outputs: bool,
 }
 
 /// How a task stood at one moment.
@@ -82,6 +84,8 @@ pub enum RunError {
     Unknown(RunId),
     /// The store cannot be used.
     Store(StoreError),
+    /// What a task returned cannot be had.
+    Output(OutputError),
 }
 
 impl fmt::Display for RunError {
@@ -89,6 +93,7 @@ impl fmt::Display for RunError {
         match self {
             RunError::Unknown(id) => write!(f, "there is no run {id} in this store"),
             RunError::Store(error) => error.fmt(f),
+            RunError::Output(error) => error.fmt(f),
         }
     }
 }
@@ -121,6 +126,11 @@ pub enum OutputError {
         /// What went wrong, in words.
         error: Option<String>,
     },
+    /// It was not asked for: [`Run::status`] leaves out what tasks returned.
+    NotLoaded {
+        /// The task.
+        task: String,
+    },
     /// What it returned is of another type.
     Unreadable {
         /// The task.
@@ -144,6 +154,11 @@ impl fmt::Display for OutputError {
             OutputError::NotSucceeded { task, kind, error: Some(error) } => {
                 write!(f, "task \"{task}\" is {kind}: {error}")
             }
+            OutputError::NotLoaded { task } => write!(
+                f,
+                "status() leaves out what tasks returned; wait() and Run::output() have what \
+                 \"{task}\" did"
+            ),
             OutputError::Unreadable { task, wanted, error } => {
                 write!(f, "what \"{task}\" returned cannot be read as {wanted}: {error}")
             }
@@ -246,6 +261,24 @@ impl Run {
         Ok(RunStatus::new(self.view().await?))
     }
 
+    /// What a task returned, while the run goes on or after.
+    ///
+    /// # Errors
+    /// The store cannot be read; there is no such task, it has not succeeded, or what it returned is
+    /// no `T`.
+    pub async fn output<T: DeserializeOwned>(&self, task: &str) -> Result<T, RunError> {
+        let view = self.view().await?;
+        let at = view.run.plan.graph().find(task);
+        let key = at.and_then(|at| view.tasks.get(at.as_usize())).map(|task| task.key);
+        let mut status = RunStatus::new(view);
+        if let (Some(at), Some(key)) = (at, key) {
+            let output = self.engine.shared.store.output(key).await?;
+            status.tasks[at.as_usize()].output = output;
+        }
+        status.has_outputs = true;
+        status.output(task).map_err(RunError::Output)
+    }
+
     /// Cancels the run and all its tasks, clean-up too. Once this returns, it is over in the store
     /// and stays so; bodies that still compute are dropped at their next await. False if it had
     /// ended before.
@@ -297,7 +330,7 @@ impl Run {
 
     async fn with_outputs(&self, view: RunView) -> Result<RunStatus, RunError> {
         let keys: Vec<_> = view.tasks.iter().map(|task| task.key).collect();
-        let mut status = RunStatus::new(view);
+        let mut status = RunStatus { has_outputs: true, ..RunStatus::new(view) };
         for (task, key) in status.tasks.iter_mut().zip(keys) {
             if task.kind == Kind::Succeeded {
                 task.output = self.engine.shared.store.output(key).await?;
@@ -340,7 +373,8 @@ impl RunStatus {
             TaskState { name, kind, reason, attempt, entries, waits_for, error, output }
         });
         let tasks = tasks.collect();
-        RunStatus { id: run.id, workflow: run.plan.workflow().to_owned(), state, tasks }
+        let workflow = run.plan.workflow().to_owned();
+        RunStatus { id: run.id, workflow, state, tasks, has_outputs: false }
     }
 
     /// How it ended; `None` while it has not.
@@ -368,6 +402,9 @@ impl RunStatus {
         if found.kind != Kind::Succeeded {
             let (kind, error) = (found.kind, found.error.clone());
             return Err(OutputError::NotSucceeded { task: name(), kind, error });
+        }
+        if !self.has_outputs {
+            return Err(OutputError::NotLoaded { task: name() });
         }
         // A task that returns nothing leaves nothing.
         let bytes = found.output.as_deref().unwrap_or(b"null");
@@ -471,6 +508,7 @@ impl Cell {
         ends.sort_unstable_by_key(|(task, _)| *task);
         let tasks = ends.into_iter().map(|(_, state)| state).collect();
         let workflow = plan.workflow().to_owned();
-        Some(RunStatus { id, workflow, state: RunState::Ended(outcome), tasks })
+        let state = RunState::Ended(outcome);
+        Some(RunStatus { id, workflow, state, tasks, has_outputs: true })
     }
 }

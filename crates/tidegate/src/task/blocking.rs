@@ -14,6 +14,7 @@ impl Task {
     ///
     /// Such a function cannot be dropped: a time-out is reported when it is reached, and a cancelled
     /// or timed-out one keeps its slot, shown as [`leaky`](crate::SlotPool::leaky), until it returns.
+    /// A further attempt may run beside it meanwhile.
     /// One that runs for long should ask its handle now and then whether it
     /// [is cancelled](TaskHandle::is_cancelled).
     ///

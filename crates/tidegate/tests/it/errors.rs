@@ -122,6 +122,20 @@ async fn tried(what: &str) -> TaskState {
     report.tasks[0].clone()
 }
 
+async fn reads(context: &mut Context) -> anyhow::Result<u32> {
+    let what: u32 = context.output("nobody").context("cannot begin")?;
+    Ok(what)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_may_return_an_error_of_any_kind_and_use_its_context() {
+    let report = tidegate::testing::run(Task::new("reads", reads).retries(3), ()).await.unwrap();
+    let task = &report.tasks[0];
+    assert_eq!((task.kind, task.attempt), (Kind::Failed, 1), "another attempt would not mend it");
+    let says = "cannot begin: task \"reads\" does not depend on a task \"nobody\"";
+    assert_eq!(task.error.as_deref(), Some(says));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_timed_out_is_the_reason_in_whatever_it_was_wrapped() {
     for what in ["directly too long", "anyhow too long", "box too long", "anyhow in context"] {

@@ -10,5 +10,7 @@ mod engine;
 mod errors;
 mod pool;
 mod support;
+#[cfg(feature = "testing")]
+mod testing;
 mod tidy;
 mod wait;

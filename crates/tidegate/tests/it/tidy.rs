@@ -78,3 +78,28 @@ fn the_commands_of_the_readme_are_those_that_ci_runs() {
     let run = line.and_then(|line| line.strip_suffix("; do")).expect("./test runs examples");
     assert_eq!(run.split(' ').collect::<Vec<_>>(), examples, "./test runs every example");
 }
+
+/// What an application compiles that adds tidegate as it comes, and what it does not.
+#[test]
+fn an_application_compiles_few_crates_by_default() {
+    let tree = |arguments: &[&str]| -> Vec<String> {
+        let mut cargo = std::process::Command::new(env!("CARGO"));
+        cargo.current_dir(root()).args(["tree", "--locked", "--offline", "-p", "tidegate"]);
+        cargo.args(["--edges", "normal,build", "--prefix", "none", "--format", "{lib}"]);
+        let answer = cargo.args(arguments).output().unwrap();
+        let error = String::from_utf8_lossy(&answer.stderr);
+        assert!(answer.status.success(), "{error}");
+        let text = String::from_utf8(answer.stdout).unwrap();
+        let names: std::collections::BTreeSet<&str> =
+            text.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+        names.into_iter().filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    };
+    let all = tree(&[]);
+    assert!(all.len() <= 42, "{} crates: {all:?}", all.len());
+    let none_of =
+        ["reqwest", "hyper", "rustls", "openssl", "native_tls", "chrono", "time", "jiff", "regex"];
+    assert!(all.iter().all(|name| !none_of.contains(&name.as_str())), "{all:?}");
+    let bare = tree(&["--no-default-features"]);
+    let sqlite = |name: &String| name.contains("sqlite") || name == "syn" || name == "cc";
+    assert!(!bare.iter().any(sqlite) && all.iter().any(sqlite), "{bare:?}");
+}

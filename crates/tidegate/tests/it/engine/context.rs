@@ -158,7 +158,7 @@ on_every_store! {
                     context.insert("first", true)?;
                     Err("once more".into())
                 }
-                _ => context.insert("second", true),
+                _ => Ok(context.insert("second", true)?),
             }
         }
         let now = tidegate::Backoff::fixed(std::time::Duration::ZERO);

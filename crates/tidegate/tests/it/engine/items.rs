@@ -295,7 +295,7 @@ on_every_store! {
 
     async fn an_item_inserts_nothing_and_a_plain_task_has_no_item(place: Place) {
         async fn inserts(context: &mut Context) -> Result<(), TaskError> {
-            context.insert("key", 1)
+            Ok(context.insert("key", 1)?)
         }
         let workflow = Workflow::builder("w")
             .on_failure(OnFailure::KeepGoing)
@@ -521,7 +521,8 @@ on_every_store! {
         assert_eq!(status.output::<u64>("sum").unwrap(), 36);
         // What returns nothing comes to a list of nothing.
         async fn nothing(context: &mut Context) -> Result<(), TaskError> {
-            context.item::<u64>().map(|_| ())
+            context.item::<u64>()?;
+            Ok(())
         }
         engine.shutdown(Duration::ZERO).await;
         let engine = place.engine().workflow(each(Task::new("nothing", nothing)));

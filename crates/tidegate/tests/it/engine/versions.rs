@@ -17,12 +17,12 @@ async fn check(context: &mut Context, handle: &TaskHandle) -> Done {
     let scene = context.state::<Scene>()?;
     handle.defer_while(scene.at("check")).await?;
     scene.note("check");
-    context.output("extract")
+    Ok(context.output("extract")?)
 }
 
 async fn load(context: &mut Context) -> Done {
     context.state::<Scene>()?.note("load");
-    context.output("check")
+    Ok(context.output("check")?)
 }
 
 async fn notify(context: &mut Context) -> Done {
