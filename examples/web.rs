@@ -68,16 +68,12 @@ async fn look(engine: State<Engine>, Path(id): Path<String>) -> Answer {
         RunError::Unknown(_) => refuse(StatusCode::NOT_FOUND, error),
         _ => broken(&error),
     })?;
-    let answer = match run.status().await.map_err(|error| broken(&error))?.outcome() {
-        None => json!({ "state": "open" }),
-        Some(_) => {
-            // It has ended, so this returns at once, with what the tasks returned.
-            let ended = run.wait().await.map_err(|error| broken(&error))?;
-            match ended.output::<String>(ship::ID) {
-                Ok(shipped) => json!({ "state": "shipped", "what": shipped }),
-                Err(error) => json!({ "state": "not shipped", "why": error.to_string() }),
-            }
-        }
+    let outcome = run.status().await.map_err(|error| broken(&error))?.outcome();
+    let answer = match (outcome, run.output::<String>(ship::ID).await) {
+        (None, _) => json!({ "state": "open" }),
+        (_, Ok(shipped)) => json!({ "state": "shipped", "what": shipped }),
+        (_, Err(RunError::Output(why))) => json!({ "state": "failed", "why": why.to_string() }),
+        (_, Err(error)) => return Err(broken(&error)),
     };
     Ok((StatusCode::OK, Json(answer)))
 }

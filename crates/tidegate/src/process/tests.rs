@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Instant;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -443,6 +444,8 @@ impl Left {
     fn new(line: &str, token: &str) -> Self {
         let mut command = std::process::Command::new("sh");
         command.args(["-ec", line]).env(notes::MARKER, token).process_group(0);
+        // Whoever is left by a test that fails must not hold the output of the tests.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap();
         let process = Process::read(child.id().try_into().unwrap()).unwrap();
         Left { child, process }
@@ -460,7 +463,12 @@ impl Left {
 
 impl Drop for Left {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // Also what a test that fails leaves in its group.
+        let group = group::Group::new(self.process.number).unwrap();
+        match self.child.try_wait() {
+            Ok(None) => group.kill(),
+            _ => group.kill_rest(),
+        }
         let _ = self.child.wait();
     }
 }
@@ -572,6 +580,23 @@ async fn a_group_without_its_leader_is_known_by_a_member_with_the_token() {
     }
 }
 
+#[tokio::test]
+async fn who_outlives_a_leader_that_heeded_the_signal_is_ended_too() {
+    let place = Place::new();
+    let file = place.path("child");
+    let line =
+        format!("(trap '' TERM; exec env -i sleep 1000) & echo $! > {}; wait", file.display());
+    let mut left = Left::new(&line, "0utl");
+    let child = place.process("child").await;
+    until(|| child.marks().is_empty()).await;
+    fs::write(place.path("notes"), left.note("0utl")).unwrap();
+    // Once its parent has reaped it, nothing but what was seen before tells whose group it was.
+    let reaper = std::thread::spawn(move || left.child.wait().map(|_| left));
+    assert_eq!(end_all_within(&place.path("notes"), SHORT, LONG).await.unwrap(), 1);
+    assert!(!is_alive(&child));
+    drop(reaper.join().unwrap().unwrap());
+}
+
 /// Run by the tests below as a process of its own, which does what its environment says.
 #[test]
 fn a_worker_of_its_own() {
@@ -603,7 +628,7 @@ fn a_worker_of_its_own() {
 fn worker(role: &str, place: &Path) -> std::process::Command {
     let mut worker = std::process::Command::new(std::env::current_exe().unwrap());
     worker.args(["--exact", "process::tests::a_worker_of_its_own"]).process_group(0);
-    worker.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    worker.stdout(Stdio::null()).stderr(Stdio::null());
     worker.env("TIDEGATE_TEST_ROLE", role).env("TIDEGATE_TEST_FOLDER", place);
     worker
 }
