@@ -95,6 +95,9 @@ enum Stops {
     Told,
 }
 
+/// How a task is handed back: dropped, or only if it has not begun.
+type Way = fn(TaskKey, Fence) -> Todo;
+
 #[derive(Debug)]
 struct InFlight {
     turn: Arc<Turn>,
@@ -160,7 +163,7 @@ impl Dispatcher {
                 }
             }
             Input::Close => self.close(),
-            Input::DropAll => self.hand_back_all(|_| true),
+            Input::DropAll => self.hand_back_all(|_| Some(Todo::Drop)),
         }
     }
 
@@ -243,7 +246,7 @@ impl Dispatcher {
                 self.tell(key, Event::Defer { fence, active, wait });
                 self.hungry |= self.more;
                 if self.closing {
-                    self.hand_back(key);
+                    self.hand_back(key, Todo::Drop);
                 }
             }
             Said::Resumes => {
@@ -410,7 +413,10 @@ impl Dispatcher {
         }
         if turn.requests.iter().any(|request| matches!(request, Request::Pause(_))) {
             // What is not paused is claimed again, where it stood.
-            self.hand_back_all(|phase| phase == Phase::Ahead);
+            self.hand_back_all(|phase| match phase {
+                Phase::Ahead => Some(Todo::Withdraw),
+                _ => None,
+            });
         }
         for told in turned.told {
             if told.worker == self.worker {
@@ -630,19 +636,24 @@ impl Dispatcher {
 
     fn close(&mut self) {
         self.closing = true;
-        self.hand_back_all(|phase| matches!(phase, Phase::Ahead | Phase::Deferred));
+        self.hand_back_all(|phase| match phase {
+            // It may have begun without this having been heard; then it has its grace.
+            Phase::Ahead => Some(Todo::Withdraw),
+            Phase::Deferred => Some(Todo::Drop),
+            Phase::Active | Phase::Over => None,
+        });
     }
 
-    /// Everything in such a phase is handed back.
-    fn hand_back_all(&mut self, is_meant: impl Fn(Phase) -> bool) {
-        let meant = self.tasks.iter().filter(|(_, task)| is_meant(task.phase));
-        let mut keys: Vec<TaskKey> = meant.map(|(&key, _)| key).collect();
-        keys.sort_unstable();
-        keys.into_iter().for_each(|key| self.hand_back(key));
+    /// Everything for whose phase there is a way is handed back in that way.
+    fn hand_back_all(&mut self, way: impl Fn(Phase) -> Option<Way>) {
+        let meant = self.tasks.iter().filter_map(|(&key, task)| Some((key, way(task.phase)?)));
+        let mut meant: Vec<(TaskKey, Way)> = meant.collect();
+        meant.sort_unstable_by_key(|(key, _)| *key);
+        meant.into_iter().for_each(|(key, way)| self.hand_back(key, way));
     }
 
-    /// A task is dropped; its end is reported when it is gone.
-    fn hand_back(&mut self, key: TaskKey) {
+    /// A task is dropped, or withdrawn; its end is reported when it is gone.
+    fn hand_back(&mut self, key: TaskKey, way: Way) {
         let Some(task) = self.tasks.get_mut(&key) else { return };
         let stops = match task.stops {
             None => false,
@@ -663,8 +674,7 @@ impl Dispatcher {
                 self.end(key, End::Dropped { active: claimed.life.active });
                 self.todos.push(Todo::NotStarted(claimed));
             }
-            None if self.closing => self.todos.push(Todo::Drop(key, fence)),
-            None => self.todos.push(Todo::Withdraw(key, fence)),
+            None => self.todos.push(way(key, fence)),
         }
     }
 }

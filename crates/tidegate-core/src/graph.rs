@@ -220,6 +220,23 @@ pub enum RunOutcome {
     Cancelled,
 }
 
+impl RunOutcome {
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RunOutcome::Succeeded => "succeeded",
+            RunOutcome::Failed => "failed",
+            RunOutcome::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// When a task runs, seen from its parents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum When {
@@ -311,6 +328,11 @@ impl Graph {
     /// All tasks in definition order.
     pub fn tasks(&self) -> impl ExactSizeIterator<Item = TaskIndex> + use<> {
         (0..self.tasks.len() as u32).map(TaskIndex)
+    }
+
+    /// All tasks, each behind those that it comes after.
+    pub fn order(&self) -> &[TaskIndex] {
+        &self.order
     }
 
     /// What it is called.

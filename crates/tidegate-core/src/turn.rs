@@ -176,7 +176,8 @@ impl<'t, R: Rows> Taking<'t, R> {
             let at = self.task(task)?.expect("what a worker owns exists");
             let recovered = self.step(at, &Event::Recover)?;
             // An item may have gone with its parent, which this death was one too many for.
-            let is_over = self.tasks[at].row.life.state.kind().is_terminal();
+            let row = &self.tasks[at].row;
+            let is_over = row.life.state.kind().is_terminal() && row.turn == self.turn.id;
             assert!(recovered || is_over, "what a worker owns is running");
         }
         self.answer.recovered = owned.len() as u32;
@@ -411,15 +412,25 @@ impl<'t, R: Rows> Taking<'t, R> {
         let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
         let standing = |task: TaskIndex| standing(&self.tasks[whole[task.as_usize()]].row.life);
         let follows = plan.graph().settle(plan.on_failure(), standing);
+        let mut skipped = Vec::new();
         for (task, consequence) in follows {
             let event = match consequence {
                 Consequence::Unblock => Event::Unblock { not_before },
-                Consequence::Skip { .. } => Event::Skip,
+                Consequence::Skip { cause } => {
+                    skipped.push((task, cause));
+                    continue;
+                }
                 Consequence::Cancel => Event::Cancel { by: CancelledBy::FailFast },
                 Consequence::Stop => Event::Stop { by: CancelledBy::FailFast },
             };
             let applied = self.step(whole[task.as_usize()], &event)?;
             assert!(applied, "what the graph concludes from a task's standing fits its state");
+        }
+        // Behind their causes, which may be skipped or cancelled themselves.
+        for &task in plan.graph().order() {
+            if let Some(&(_, cause)) = skipped.iter().find(|(skipped, _)| *skipped == task) {
+                self.skip(run, whole[task.as_usize()], cause)?;
+            }
         }
         // What was concluded needs no second look.
         self.runs[run].unsettled = false;
@@ -437,19 +448,37 @@ impl<'t, R: Rows> Taking<'t, R> {
                 if self.tasks[at].row.life.state.kind() != Kind::Blocked {
                     continue;
                 }
-                let event = match self.verdict(run, child, ended)? {
-                    Verdict::Wait => continue,
+                match self.verdict(run, child, ended)? {
+                    Verdict::Wait => {}
+                    Verdict::Skip { cause } => self.skip(run, at, cause)?,
                     Verdict::Run => {
                         let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
-                        Event::Unblock { not_before }
+                        let applied = self.step(at, &Event::Unblock { not_before })?;
+                        assert!(applied, "what is blocked can become ready");
                     }
-                    Verdict::Skip { .. } => Event::Skip,
-                };
-                let applied = self.step(at, &event)?;
-                assert!(applied, "what is blocked can become ready, or be skipped");
+                }
             }
         }
         Ok(())
+    }
+
+    /// A task is skipped, because of what became of another: of what that was skipped for, if it was.
+    fn skip(&mut self, run: usize, at: usize, cause: TaskIndex) -> Result<(), R::Error> {
+        let above = self.existing(self.runs[run].key.task(cause))?;
+        let Row { key, life, plan, .. } = &self.tasks[above].row;
+        let said = match life.state.kind() {
+            Kind::Skipped => self.rows.payload(*key, Payload::Error)?,
+            _ => None,
+        };
+        let why = said.unwrap_or_else(|| {
+            let (name, kind) = (plan.graph().name(cause), life.state.kind());
+            Bytes::from(format!("because \"{name}\" has {kind}").as_bytes())
+        });
+        self.keep(self.tasks[at].row.key, Payload::Error, Some(&why))?;
+        let row = &self.tasks[at].row;
+        let skipped = row.life.next(&row.planned().rules, &Event::Skip, self.turn.now);
+        let skipped = skipped.expect("what is blocked can be skipped").into_life();
+        self.becomes(at, &Event::Skip, skipped, Some(&String::from_utf8_lossy(&why)))
     }
 
     /// Whether a task may run, one of whose parents has just ended.

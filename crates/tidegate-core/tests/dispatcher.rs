@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::Timestamp;
-use tidegate_core::dispatcher::{Dispatcher, Input, Todo};
-use tidegate_core::lifecycle::{Event, Fence, WorkerId};
-use tidegate_core::store::{Applied, TaskKey, Turn, TurnId, Turned};
+use tidegate_core::dispatcher::{Dispatcher, Input, Said, Todo};
+use tidegate_core::graph::{Graph, Node, OnFailure, TaskIndex};
+use tidegate_core::lifecycle::{Event, Fence, Life, Rules, WorkerId};
+use tidegate_core::plan::{Plan, TaskPlan};
+use tidegate_core::store::{Applied, Claimed, Given, TaskKey, Turn, TurnId, Turned};
+use tidegate_core::{RunId, Timestamp};
 
 const WORKER: WorkerId = WorkerId(7);
 
@@ -35,6 +37,43 @@ fn what_is_owned_and_not_known_is_handed_back_once() {
     assert!(dispatcher.is_idle(), "nobody here knows it, so nobody waits for it");
     dispatcher.handle(Input::RollCall);
     assert!(turn(&mut dispatcher, 3).changes.is_empty());
+}
+
+/// A task claimed ahead of its slot.
+fn claimed(key: i64) -> Claimed {
+    let graph = Graph::new([Node::new("a")]).expect("it is a graph");
+    let plan = Plan::new("w", graph, OnFailure::default(), vec![TaskPlan::default()]);
+    let (plan, task, at) = (Arc::new(plan), TaskIndex::from_u32(0), Timestamp::from_micros(0));
+    let life = Life::ready(at, at).next(&Rules::default(), &Event::Claim { worker: WORKER }, at);
+    let (outputs, absent, inserts) = (Vec::new(), Vec::new(), Vec::new());
+    let given =
+        Given { plan: plan.clone(), task, input: None, outputs, absent, inserts, item: None };
+    let life = life.expect("what is ready can be claimed").into_life();
+    let run = RunId::from_u128(1);
+    Claimed { key: TaskKey(key), index: task, plan, run, life, order: at, given }
+}
+
+/// A body that had begun when the worker closed, without the worker having heard of it, was dropped
+/// although it had its grace.
+#[test]
+fn what_stands_in_line_when_the_worker_closes_is_withdrawn_and_dropped_only_after_the_grace() {
+    let mut dispatcher = Dispatcher::new(WORKER, 100);
+    turn(&mut dispatcher, 1);
+    let claimed = vec![claimed(5)];
+    dispatcher.handle(Input::Answered(Ok(Turned { claimed, ..Turned::default() })));
+    assert!(dispatcher.todos().any(|todo| matches!(todo, Todo::Start { .. })));
+    dispatcher.handle(Input::Close);
+    let todos: Vec<Todo> = dispatcher.todos().collect();
+    let withdraws = |todo: &Todo| matches!(todo, Todo::Withdraw(TaskKey(5), Fence(1)));
+    assert!(todos.len() == 1 && todos.iter().all(withdraws), "{todos:?}");
+    // It had begun.
+    let (task, fence) = (TaskKey(5), Fence(1));
+    dispatcher.handle(Input::Said { task, fence, said: Said::Begins });
+    assert_eq!(dispatcher.todos().count(), 0);
+    dispatcher.handle(Input::DropAll);
+    let todos: Vec<Todo> = dispatcher.todos().collect();
+    let drops = |todo: &Todo| matches!(todo, Todo::Drop(TaskKey(5), Fence(1)));
+    assert!(todos.len() == 1 && todos.iter().all(drops), "{todos:?}");
 }
 
 #[test]

@@ -110,11 +110,7 @@ impl<I> Context<I> {
     /// This task does not come directly after a task of that name, it has not succeeded, or what it
     /// returned is no `T`.
     pub fn output<T: DeserializeOwned>(&self, task: &str) -> Result<T, ContextError> {
-        let Some(parent) = self.around.parent(task) else {
-            let own = self.around.own_name();
-            let wrong = format!("task \"{own}\" does not depend on a task \"{task}\"");
-            return Err(ContextError::new(wrong));
-        };
+        let parent = self.around.parent(task).ok_or_else(|| self.no_parent(task))?;
         if self.around.given.absent.contains(&parent) {
             let wrong = format!("task \"{task}\" has not succeeded and returned nothing");
             return Err(ContextError::new(wrong));
@@ -127,6 +123,21 @@ impl<I> Context<I> {
             let wrong = format!("what \"{task}\" returned cannot be read as {wanted}: {error}");
             ContextError::new(wrong)
         })
+    }
+
+    /// Whether a task that this one depends on has succeeded. Under rules like
+    /// [`When::AllDone`](crate::When::AllDone) it may not have, and then has no output.
+    ///
+    /// # Errors
+    /// This task does not come directly after a task of that name.
+    pub fn has_succeeded(&self, task: &str) -> Result<bool, ContextError> {
+        let parent = self.around.parent(task).ok_or_else(|| self.no_parent(task))?;
+        Ok(!self.around.given.absent.contains(&parent))
+    }
+
+    fn no_parent(&self, task: &str) -> ContextError {
+        let own = self.around.own_name();
+        ContextError::new(format_args!("task \"{own}\" does not depend on a task \"{task}\""))
     }
 
     /// A value of the application's, given to the engine with

@@ -11,7 +11,7 @@ pub use crate::workflow::WorkflowError;
 pub use tidegate_core::InvalidId;
 pub use tidegate_core::duration::InvalidDuration;
 pub use tidegate_core::graph::GraphError;
-pub use tidegate_core::store::StoreError;
+pub use tidegate_core::store::{Refusal, StoreError};
 
 use std::any::Any;
 use std::fmt;

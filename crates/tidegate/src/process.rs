@@ -32,15 +32,6 @@
 //!   alone. Neither are processes of another PID namespace seen: workers in several containers do
 //!   not take over each other's commands.
 
-#![cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "what runs commands for a task is called by the engine"
-    )
-)]
-
 mod group;
 mod notes;
 mod output;
@@ -189,5 +180,6 @@ impl<'de> Deserialize<'de> for Finished {
 
 pub(crate) use notes::Notes;
 pub(crate) use spawn::{SpawnError, Start, spawn};
+#[cfg(test)]
 pub(crate) use spawned::{Ended, Spawned};
 pub(crate) use takeover::end_all;

@@ -191,6 +191,11 @@ pub async fn a_failure_skips_all_that_depends_on_it(world: &mut World) {
     let reasons: Vec<_> = turned.records[1..].iter().map(|record| record.reason).collect();
     assert_eq!(reasons, [Some(Reason::Upstream); 4]);
     let view = world.view(run).await;
+    for (task, record) in view.tasks.iter().zip(&turned.records).skip(1) {
+        let why = Some("because \"t0\" has failed");
+        assert_eq!((task.error.as_deref(), record.error.as_deref()), (why, why));
+    }
+    let view = world.view(run).await;
     assert!(view.tasks.iter().all(|task| task.ended_at == Some(world.now())));
     assert_eq!(view.run.ended, Some((RunOutcome::Failed, world.now())));
 }

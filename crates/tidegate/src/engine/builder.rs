@@ -190,6 +190,12 @@ impl EngineBuilder {
         self
     }
 
+    /// The folder for what commands write. See [`Config::logs`].
+    pub fn logs(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.config.logs = Some(folder.into());
+        self
+    }
+
     /// All settings at once.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;

@@ -43,8 +43,14 @@ pub(super) struct Entry {
     attempt: OnceLock<Weak<Attempt>>,
     /// Whether its time was up before it was over.
     overdue: AtomicBool,
+    door: AtomicU8,
     stage: AtomicU8,
 }
+
+/// Whether the body may still be held back: not entered, entered or about to be, held back.
+const OPEN: u8 = 0;
+const PASSED: u8 = 1;
+const SHUT: u8 = 2;
 
 /// Under way; over; given up while it blocks its thread.
 const UNDER_WAY: u8 = 0;
@@ -69,6 +75,15 @@ impl Entry {
 
     fn token(&self) -> &CancellationToken {
         self.cancel.get_or_init(CancellationToken::new)
+    }
+
+    /// Holds the body back; false if it was entered, or has said that it is about to be.
+    pub(super) fn hold_back(&self) -> bool {
+        self.pass_door(SHUT)
+    }
+
+    fn pass_door(&self, to: u8) -> bool {
+        self.door.compare_exchange(OPEN, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Whether its body was entered.
@@ -196,6 +211,7 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHan
         cancel: OnceLock::new(),
         attempt: OnceLock::new(),
         overdue: AtomicBool::new(false),
+        door: AtomicU8::new(if slot.is_some() { PASSED } else { OPEN }),
         stage: AtomicU8::new(UNDER_WAY),
     });
     // The place in line is taken before the task is spawned, or what is claimed later could be
@@ -252,9 +268,9 @@ async fn enter(entering: Box<Entering>) {
     let limit = entry.plan.task(entry.index).timeout;
     let end = match (manner, end(passed)) {
         // It was told, and has not succeeded all the same: it has ended because of that.
-        (Manner::Orderly, Some(End::Failed { .. })) if entry.is_cancelled() => {
+        (Manner::Orderly, Some(End::Failed { error, .. })) if entry.is_cancelled() => {
             let overdue = entry.overdue.load(Ordering::Acquire);
-            limit.filter(|_| overdue).map(timed_out)
+            limit.filter(|_| overdue).map(|limit| timed_out(limit, Some(&error)))
         }
         (_, end) => end,
     };
@@ -280,6 +296,8 @@ async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
         Place::Nowhere => return None,
     };
     if !begun {
+        // Held back in the last moment, it is dropped, and so handed back.
+        entry.pass_door(PASSED).then_some(())?;
         entry.say(Said::Begins);
         match leave {
             // Without the loop there is nobody to give leave.
@@ -317,10 +335,11 @@ fn end(passed: Passed<Result<Returned, TaskError>>) -> Option<End> {
     })
 }
 
-/// The end of an entry that has used up its time.
-pub(super) fn timed_out(limit: Duration) -> End {
+/// The end of an entry that has used up its time, and what it came to then.
+pub(super) fn timed_out(limit: Duration, end: Option<&str>) -> End {
     let (failure, permanent) = (Failure::Timeout, false);
-    let error = format!("timed out after {limit:?}");
+    let end = end.map(|end| format!("; {end}")).unwrap_or_default();
+    let error = format!("timed out after {limit:?}{end}");
     End::Failed { failure, permanent, chance: fastrand::f64(), error }
 }
 

@@ -39,6 +39,16 @@ pub enum RunState {
     Ended(RunOutcome),
 }
 
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunState::Open => f.pad("open"),
+            RunState::Paused { .. } => f.pad("paused"),
+            RunState::Ended(outcome) => outcome.fmt(f),
+        }
+    }
+}
+
 /// How a run and its tasks stood at one moment.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -67,11 +77,12 @@ pub struct TaskState {
     pub reason: Option<Reason>,
     /// The present attempt, or the last one.
     pub attempt: u32,
-    /// How often its body was entered.
+    /// How often it was begun. Each time its body was entered, unless its worker stopped in that very
+    /// moment.
     pub entries: u32,
     /// What it waits for, in words, and since when.
     pub waits_for: Option<(String, Timestamp)>,
-    /// What went wrong last, in words.
+    /// What went wrong last, or why it was skipped, in words.
     pub error: Option<String>,
     output: Option<Bytes>,
 }

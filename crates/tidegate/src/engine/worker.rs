@@ -303,8 +303,8 @@ impl Worker {
                         closing.report.dropped.push(name());
                     }
                 }
-                // Somebody has cancelled it.
-                End::Dropped { .. } => {}
+                // Somebody has cancelled it, or it is to be run again.
+                End::Dropped { .. } | End::Snoozed(_) => {}
                 _ => closing.report.finished += 1,
             }
         }
@@ -318,7 +318,7 @@ impl Worker {
             // What of the run has not begun is handed back, and the store will not let it go again.
             let others =
                 plan.graph().tasks().filter_map(|other| self.entries.get(&run.task(other)));
-            let waiting = others.filter(|other| !other.entry.has_begun());
+            let waiting = others.filter(|other| other.entry.hold_back());
             waiting.for_each(|other| other.abort.abort());
         }
     }
@@ -365,8 +365,9 @@ impl Worker {
             }
             Todo::Drop(task, fence) => self.drop_entry(task, fence),
             Todo::Withdraw(task, fence) => {
-                if self.entries.get(&task).is_some_and(|live| !live.entry.has_begun()) {
-                    self.drop_entry(task, fence);
+                let live = self.entries.get(&task).filter(|live| live.entry.fence == fence);
+                if let Some(live) = live.filter(|live| live.entry.hold_back()) {
+                    live.abort.abort();
                 }
             }
             Todo::NotStarted(claimed) => {
@@ -635,7 +636,7 @@ impl Worker {
             Manner::Orderly => live.entry.time_out(),
             manner @ (Manner::Yielding | Manner::Blocking) => {
                 let (entry, abort) = (live.entry.clone(), live.abort.clone());
-                self.end_without_it(task, fence, entry::timed_out(limit));
+                self.end_without_it(task, fence, entry::timed_out(limit, None));
                 entry.cancel();
                 if manner == Manner::Yielding {
                     abort.abort();

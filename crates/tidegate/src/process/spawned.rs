@@ -49,6 +49,7 @@ impl Spawned {
     }
 
     /// The number of its process group, which is that of its first process.
+    #[cfg(test)]
     pub(crate) fn group(&self) -> i32 {
         self.group.number()
     }
@@ -180,25 +181,27 @@ impl Ended {
         }
     }
 
-    /// What a task of this command returns. Exit code 0 is success, told or not: a caller who told
-    /// it looks at `told` first.
+    /// What a task of this command returns. Exit code 0 is success, unless it was told to stop: then
+    /// that is no more than good manners.
     pub(crate) fn into_result(self, log: Option<PathBuf>) -> Result<Finished, Failed> {
         match self.status.code() {
-            Some(code @ 0) => {
+            Some(code @ 0) if !self.told => {
                 let stdout = String::from_utf8_lossy(&self.stdout).into_owned();
                 Ok(Finished { code, stdout, stdout_truncated: self.stdout_truncated, log })
             }
-            _ => Err(Failed { status: self.status, tail: self.tail }),
+            _ => Err(Failed { status: self.status, tail: self.tail, log }),
         }
     }
 }
 
-/// A command ended otherwise than with exit code 0.
+/// A command ended otherwise than with exit code 0, or was told to.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) status: ExitStatus,
     /// The last it wrote.
     pub(crate) tail: Vec<u8>,
+    /// Where all of it is.
+    pub(crate) log: Option<PathBuf>,
 }
 
 impl fmt::Display for Failed {
@@ -207,6 +210,9 @@ impl fmt::Display for Failed {
             (Some(code), _) => write!(f, "the command ended with exit code {code}")?,
             (None, Some(signal)) => write!(f, "the command was ended by signal {signal}")?,
             (None, None) => write!(f, "the command ended with {}", self.status)?,
+        }
+        if let Some(log) = &self.log {
+            write!(f, " (log: {})", log.display())?;
         }
         let last = String::from_utf8_lossy(&self.tail);
         match last.trim() {

@@ -165,8 +165,9 @@ async fn run(command: &Command, about: About, handle: &TaskHandle) -> Result<Ret
     let spawned = process::spawn(command, start).map_err(not_started)?;
     drop(about);
     let ended = spawned.wait(handle.cancel_token()).await?;
-    if let Some(error) = &ended.log_error {
-        tracing::warn!(%error, log = ?log, "the output of a command is not all in its log");
+    if ended.log_dropped > 0 {
+        let (dropped, error) = (ended.log_dropped, ended.log_error.as_ref());
+        tracing::warn!(dropped, ?error, ?log, "not all that a command wrote is in its log");
     }
     let finished = ended.into_result(log)?;
     let output = encode("what the command wrote", &finished)?;

@@ -259,6 +259,11 @@ on_every_store! {
         let kinds: Vec<Kind> = status.tasks.iter().map(|task| task.kind).collect();
         let (did, not) = (Kind::Succeeded, Kind::Skipped);
         assert_eq!(kinds, [Kind::Failed, not, not, did, did]);
+        for name in ["behind bad", "far behind"] {
+            let why = status.task(name).unwrap().error.as_deref();
+            assert_eq!(why, Some("because \"bad\" has failed"), "{name}");
+        }
+        assert_eq!(look(&run, "far behind").await.error.as_deref(), Some("because \"bad\" has failed"));
         until_quiet(&engine).await;
     }
 
@@ -275,6 +280,8 @@ on_every_store! {
         assert_eq!(kind_of(&status, "computes"), (Kind::Succeeded, None));
         assert_eq!(kind_of(&status, "behind computes"), (Kind::Cancelled, Some(Reason::FailFast)));
         assert_eq!(kind_of(&status, "behind bad"), (Kind::Skipped, None));
+        let why = status.task("behind bad").unwrap().error.as_deref();
+        assert_eq!(why, Some("because \"bad\" has failed"));
         assert_eq!(kind_of(&status, "cleans up"), (Kind::Succeeded, None));
         assert_eq!(kind_of(&status, "on failure"), (Kind::Succeeded, None));
         until_quiet(&engine).await;
