@@ -51,7 +51,8 @@ async fn alarm(_: &mut Context) -> Result<(), TaskError> {
 /// Runs however the others ended, so it cannot take for granted that there is something to give back.
 #[task(after = [rent, publish], when = all_done)]
 async fn give_back(context: &mut Context) -> Result<(), TaskError> {
-    if let Ok(machine) = context.output::<String>(rent::ID) {
+    if context.has_succeeded(rent::ID)? {
+        let machine: String = context.output(rent::ID)?;
         let rented = context.state::<Rented>()?;
         rented.lock().expect("nobody panics with it").retain(|it| *it != machine);
         println!("give_back: {machine} is given back");

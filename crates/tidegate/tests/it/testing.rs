@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::engine::{Happened, Kind};
 use tidegate::error::OutputError;
 use tidegate::{
-    Backoff, Context, Engine, Task, TaskError, TaskHandle, Timestamp, Workflow, testing,
+    Backoff, Context, Engine, Task, TaskError, TaskHandle, Timestamp, When, Workflow, testing,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -78,6 +78,32 @@ async fn a_handle_has_a_slot_and_can_be_told_to_stop() {
     token.cancel();
     handle.cancelled().await;
     assert!(handle.is_cancelled());
+}
+
+async fn fails(_: &mut Context) -> Result<u32, TaskError> {
+    Err("no")?
+}
+
+async fn tidies(context: &mut Context) -> Result<(bool, bool, String), TaskError> {
+    let stranger = context.has_succeeded("tidies").unwrap_err();
+    let (good, bad) = (context.has_succeeded("third")?, context.has_succeeded("fails")?);
+    assert!(context.output::<u32>("fails").is_err());
+    Ok((good, bad, stranger.to_string()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn clean_up_can_ask_what_has_succeeded() {
+    let workflow = Workflow::builder("w")
+        .task(Task::new("third", third_time).retries(2))
+        .task(Task::new("fails", fails).after(["third"]))
+        .task(Task::new("tidies", tidies).after(["third", "fails"]).when(When::AllDone))
+        .build()
+        .unwrap();
+    let report = testing::engine().workflow(workflow).trial("w", ()).await.unwrap();
+    let (good, bad, stranger): (bool, bool, String) = report.output("tidies").unwrap();
+    assert!(good && !bad);
+    assert_eq!(stranger, "task \"tidies\" does not depend on a task \"tidies\"");
+    assert_eq!(report.state.to_string(), "failed");
 }
 
 async fn counts(context: &mut Context) -> Result<u32, TaskError> {
