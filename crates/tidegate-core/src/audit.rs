@@ -23,6 +23,7 @@ use crate::lifecycle::{Kind, Life, RECOVERIES_MAX, State, WorkerId};
 use crate::rows::{Gate, Head, Place, Row};
 use crate::store::{Finding, Happened, Record};
 use crate::turn::standing;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Every contradiction in one run: in its tasks, in the order of its plan, with their places, and
@@ -37,13 +38,19 @@ pub fn run(
     let mut findings = Vec::new();
     let Some(head) = whole(tasks, &mut findings) else { return findings };
     let mut audit = Audit { tasks, head, findings };
-    for (row, place) in tasks {
+    let mut own = vec![Vec::new(); tasks.len()];
+    for record in records.unwrap_or_default() {
+        if let Some(own) = own.get_mut(record.task.as_usize()) {
+            own.push(record);
+        }
+    }
+    for ((row, place), own) in tasks.iter().zip(own) {
         audit.place(row, place, now);
         audit.owner(row, &is_known);
         audit.life(row);
         audit.ended_at(row);
-        if let Some(records) = records {
-            audit.records(row, records);
+        if records.is_some() {
+            audit.records(row, &own);
         }
     }
     audit.settled();
@@ -68,7 +75,8 @@ fn whole<'a>(tasks: &'a [(Row, Place)], findings: &mut Vec<Finding>) -> Option<&
     let mut sound = true;
     for (place, (row, _)) in (0..).zip(tasks) {
         let is_first = place == 0;
-        if row.index != TaskIndex::from_u32(place) || row.run() != run || row.plan != first.plan {
+        let same_plan = Arc::ptr_eq(&row.plan, &first.plan) || row.plan == first.plan;
+        if row.index != TaskIndex::from_u32(place) || row.run() != run || !same_plan {
             complain(format!(
                 "task {} is not the one of place {place} in run {}",
                 row.key.0, run.0
@@ -181,8 +189,7 @@ impl Audit<'_> {
         }
     }
 
-    fn records(&mut self, row: &Row, records: &[Record]) {
-        let own: Vec<_> = records.iter().filter(|record| record.task == row.index).collect();
+    fn records(&mut self, row: &Row, own: &[&Record]) {
         let ends = own.iter().filter(|record| is_end(record.what)).count();
         let wanted = usize::from(row.life.state.kind().is_terminal());
         if ends != wanted {

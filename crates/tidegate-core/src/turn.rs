@@ -19,8 +19,8 @@ use crate::lifecycle::{CancelledBy, Event, Kind, Life, Reason, State, WorkerId};
 use crate::plan::Plan;
 use crate::rows::{Head, Owned, Payload, Row, Rows, Write};
 use crate::store::{
-    Applied, Bytes, Change, Ended, Granted, Happened, NewRun, Parent, RECOVER_MAX, Record, Refusal,
-    Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
+    Applied, Bytes, Change, Ended, Given, Granted, Happened, NewRun, Parent, RECOVER_MAX, Record,
+    Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::collections::HashMap;
@@ -47,6 +47,7 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         run_at: KeyMap::default(),
         new_keys: HashMap::new(),
         new_items: Vec::new(),
+        given_above: None,
         answer: Turned::default(),
     };
     for change in &turn.changes {
@@ -95,6 +96,8 @@ struct Taking<'t, R> {
     new_keys: HashMap<(&'t str, &'t str, &'t str), RunKey>,
     /// Runs that tasks have begun in this turn.
     new_items: Vec<(RunId, usize)>,
+    /// What the task is given whose items were claimed last.
+    given_above: Option<(TaskKey, Given)>,
     answer: Turned,
 }
 
@@ -226,7 +229,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     fn grant(&mut self, request: &Request) -> Result<Granted, R::Error> {
         let (scope, pauses) = match request {
-            Request::Cancel(run) => return self.cancel(*run),
+            Request::Cancel(run) => return self.cancel(*run, CancelledBy::User),
             Request::Pause(scope) => (scope, true),
             Request::Unpause(scope) => (scope, false),
         };
@@ -274,7 +277,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// What a user cancels is over at once, whatever it does: that nobody can undo it is worth more
     /// than to wait for the body, which is told, and whose end then changes nothing.
-    fn cancel(&mut self, id: RunId) -> Result<Granted, R::Error> {
+    fn cancel(&mut self, id: RunId, by: CancelledBy) -> Result<Granted, R::Error> {
         let Some(run) = self.find(id)? else { return Ok(Granted::Unknown) };
         // What was said before it was asked for may have ended the run.
         self.settle(run)?;
@@ -287,7 +290,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         self.head_mut(run).cancelled = true;
         for at in self.whole(run)? {
             // Refused where it has ended.
-            self.step(at, &Event::Cancel { by: CancelledBy::User })?;
+            self.step(at, &Event::Cancel { by })?;
         }
         Ok(Granted::Yes)
     }
@@ -570,7 +573,11 @@ impl<'t, R: Rows> Taking<'t, R> {
         if let (true, Some(items)) = (kind.is_terminal(), self.items_of(at))
             && kind != Kind::Succeeded
         {
-            self.cancel(items)?;
+            let by = match self.tasks[at].row.life.state {
+                State::Cancelled(Reason::User) => CancelledBy::User,
+                _ => CancelledBy::FailFast,
+            };
+            self.cancel(items, by)?;
             // They may have been settled before their parent, and are not looked at again.
             if let Some(items) = self.find(items)? {
                 self.settle(items)?;

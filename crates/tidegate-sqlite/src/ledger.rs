@@ -20,7 +20,7 @@ use tidegate_core::keys::KeyMap;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::plan::Plan;
 use tidegate_core::rows::Row;
-use tidegate_core::store::{NewWorker, TaskKey};
+use tidegate_core::store::{Bytes, NewWorker, TaskKey};
 
 /// The writer's connection.
 pub(crate) struct Ledger<'c> {
@@ -49,6 +49,8 @@ pub(crate) struct Seen {
     /// Tasks that workers own, as they were last written here: their end is usually the next thing
     /// that is heard of them.
     owned: KeyMap<TaskKey, Row>,
+    /// The input that was read last. It never changes, and many tasks may be given it.
+    pub(crate) input: Option<(TaskKey, Bytes)>,
 }
 
 /// Tasks that are remembered. Those of a worker that has more wait long, and are looked up.

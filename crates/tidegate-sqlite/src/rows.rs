@@ -148,11 +148,20 @@ impl Rows for Ledger<'_> {
     }
 
     fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Error> {
+        if let Some((last, input)) = &self.seen.input
+            && (*last, Payload::Input) == (task, kind)
+        {
+            return Ok(Some(input.clone()));
+        }
         let body = self
             .sql
             .payload
             .query_row((task.0, kind.code()), |row| Ok(Bytes::from(row.get_ref(0)?.as_blob()?)));
-        Ok(body.optional()?)
+        let body = body.optional()?;
+        if kind == Payload::Input {
+            self.seen.input = body.clone().map(|input| (task, input));
+        }
+        Ok(body)
     }
 
     fn stood_still(

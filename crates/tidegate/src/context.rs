@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::store::{Bytes, Given};
 
@@ -47,7 +47,8 @@ pub(crate) type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 /// What a task works on: the run's input, what the tasks before it have left, and the application's
 /// state. `Context` alone has the input as JSON; `Context<Order>` has it as an `Order`.
 pub struct Context<I = Value> {
-    input: I,
+    /// Read when the task begins; for an item, when it asks for it: the input may well be the list.
+    input: OnceLock<I>,
     around: Around,
     inserts: Map<String, Value>,
 }
@@ -89,21 +90,35 @@ impl<I: DeserializeOwned> Context<I> {
     /// # Errors
     /// The run's input is no `I`; another attempt would not mend that.
     pub(crate) fn new(around: Around) -> Result<Self, ContextError> {
-        let input = around.given.input.as_deref().unwrap_or(b"null");
-        let input = serde_json::from_slice(input).map_err(|error| {
+        let input = match around.given.item {
+            None => OnceLock::from(around.read_input::<I>()?),
+            Some(_) => OnceLock::new(),
+        };
+        Ok(Context { input, around, inserts: Map::new() })
+    }
+
+    /// What the run was submitted with. A run whose input cannot be read as `I` fails, and is not
+    /// retried.
+    pub fn input(&self) -> &I {
+        self.input.get_or_init(|| match self.around.read_input() {
+            Ok(input) => input,
+            // Caught where the body is polled, and there what it is.
+            Err(error) => std::panic::resume_unwind(Box::new(error)),
+        })
+    }
+}
+
+impl Around {
+    fn read_input<I: DeserializeOwned>(&self) -> Result<I, ContextError> {
+        let input = self.given.input.as_deref().unwrap_or(b"null");
+        serde_json::from_slice(input).map_err(|error| {
             let wanted = type_name::<I>();
             ContextError::new(format!("the run's input cannot be read as {wanted}: {error}"))
-        })?;
-        Ok(Context { input, around, inserts: Map::new() })
+        })
     }
 }
 
 impl<I> Context<I> {
-    /// What the run was submitted with.
-    pub fn input(&self) -> &I {
-        &self.input
-    }
-
     /// What a task that this one depends on has returned.
     ///
     /// # Errors

@@ -131,10 +131,15 @@ impl From<InvalidWeight> for TryAcquireError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Panic {
     message: String,
+    refused: bool,
 }
 
 impl Panic {
     pub(crate) fn from_payload(payload: Box<dyn Any + Send>) -> Self {
+        let payload = match payload.downcast::<ContextError>() {
+            Ok(refused) => return Panic { message: refused.to_string(), refused: true },
+            Err(payload) => payload,
+        };
         let message = match payload.downcast::<String>() {
             Ok(text) => *text,
             Err(payload) => match payload.downcast_ref::<&str>() {
@@ -142,7 +147,12 @@ impl Panic {
                 None => "a value that is not text".to_owned(),
             },
         };
-        Panic { message }
+        Panic { message, refused: false }
+    }
+
+    /// Whether it is how the context said no, where it could not return an error.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.refused
     }
 
     /// What the panic said.

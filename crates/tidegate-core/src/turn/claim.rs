@@ -128,12 +128,24 @@ impl<R: Rows> Taking<'_, R> {
         let given = match parent {
             None => self.given(at)?,
             Some(parent) => {
-                let above = self.existing(parent)?;
                 let item = self.rows.payload(key, Payload::Item)?;
-                Given { item, ..self.given(above)? }
+                Given { item, ..self.given_above(parent)? }
             }
         };
         Ok(Claimed { key, index, plan, run, life, order, given })
+    }
+
+    /// What the task is given whose items are claimed, usually many at a time.
+    fn given_above(&mut self, parent: TaskKey) -> Result<Given, R::Error> {
+        if let Some((above, given)) = &self.given_above
+            && *above == parent
+        {
+            return Ok(given.clone());
+        }
+        let at = self.existing(parent)?;
+        let given = self.given(at)?;
+        self.given_above = Some((parent, given.clone()));
+        Ok(given)
     }
 
     /// What the body of a task is given.

@@ -322,12 +322,15 @@ async fn under_way(world: &mut World, sketch: Sketch) -> UnderWay {
 }
 
 /// That the items were cancelled in this turn, without the one that had ended.
-async fn assert_cancelled(world: &World, items: RunId, turned: &Turned) {
+async fn assert_cancelled(world: &World, items: RunId, turned: &Turned, reason: Reason) {
     use Kind::{Cancelled, Succeeded};
     assert_eq!(world.kinds(items).await, [Succeeded, Cancelled, Cancelled, Cancelled]);
     let ended = world.view(items).await.run.ended;
     assert_eq!(ended, Some((RunOutcome::Cancelled, world.now())));
     assert!(turned.ended.iter().any(|ended| ended.id == items), "and it is told");
+    for place in 1..4 {
+        assert_eq!(world.life(items, place).await.state, State::Cancelled(reason));
+    }
 }
 
 pub async fn cancelling_the_parents_run_cancels_its_items_and_tells_their_worker(
@@ -340,7 +343,7 @@ pub async fn cancelling_the_parents_run_cancels_its_items_and_tells_their_worker
     let [turned, again] = world.take_twice(turn).await;
     assert_eq!((turned.requests, again.requests), (vec![Granted::Yes], vec![Granted::Yes]));
     let turned = Turned { requests: Vec::new(), ..turned };
-    assert_cancelled(world, items, &turned).await;
+    assert_cancelled(world, items, &turned, Reason::User).await;
     assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Cancelled, world.now())));
     let told = [(&each, worker), (&bad, worker), (&taken[0], other), (&taken[1], other)];
     assert_told(&turned, &told);
@@ -357,7 +360,7 @@ pub async fn fail_fast_in_the_parents_run_cancels_its_items(world: &mut World) {
         world.advance(SECOND);
         let turned = world.tell(all.worker, change::fail(&all.bad)).await;
         assert_eq!(world.kinds(all.run).await, [Kind::Cancelled, Kind::Failed]);
-        assert_cancelled(world, all.items, &turned).await;
+        assert_cancelled(world, all.items, &turned, Reason::FailFast).await;
         let [one, two] = [&all.taken[0], &all.taken[1]];
         assert_told(&turned, &[(&all.each, all.worker), (one, all.other), (two, all.other)]);
     }
@@ -416,7 +419,7 @@ pub async fn items_are_cancelled_when_their_parent_meets_its_deadline(world: &mu
     world.advance(SECOND * 9);
     let turned = world.look().await;
     assert_eq!(world.life(all.run, 0).await.state, State::TimedOut(Reason::Deadline));
-    assert_cancelled(world, all.items, &turned).await;
+    assert_cancelled(world, all.items, &turned, Reason::FailFast).await;
     let [one, two] = [&all.taken[0], &all.taken[1]];
     let timed_out = turned.told.iter().find(|told| told.task == all.each.key);
     assert_eq!(timed_out.map(|told| told.kind), Some(Kind::TimedOut));
@@ -441,7 +444,7 @@ pub async fn items_are_cancelled_when_their_parent_fails_for_good(world: &mut Wo
     let each = claimed.iter().find(|task| task.run == all.run).expect("it is tried again");
     let turned = world.tell(all.worker, change::fail(each)).await;
     assert_eq!(world.life(all.run, 0).await.state, State::Failed(Reason::Error));
-    assert_cancelled(world, all.items, &turned).await;
+    assert_cancelled(world, all.items, &turned, Reason::FailFast).await;
 }
 
 pub async fn items_are_cancelled_when_their_parent_is_the_cause_of_deaths(world: &mut World) {
@@ -550,7 +553,7 @@ pub async fn the_death_of_an_items_worker_bears_on_that_item_alone(world: &mut W
 pub async fn a_run_of_items_can_be_cancelled_by_itself(world: &mut World) {
     let all = under_way(world, mapped()).await;
     let turned = world.request(Request::Cancel(all.items)).await;
-    assert_cancelled(world, all.items, &turned).await;
+    assert_cancelled(world, all.items, &turned, Reason::User).await;
     assert_eq!(world.kinds(all.run).await, [Kind::Deferred, Kind::Active], "its parent goes on");
     let asked = world.ask(Request::Cancel(all.items)).await;
     assert_eq!(asked.requests, [Granted::Already]);

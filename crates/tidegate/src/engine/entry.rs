@@ -353,8 +353,11 @@ fn failed(error: &TaskError) -> End {
 }
 
 fn panicked(panic: &Panic) -> End {
-    let (failure, permanent) = (Failure::Panic, false);
-    End::Failed { failure, permanent, chance: fastrand::f64(), error: panic.to_string() }
+    let (failure, permanent, error) = match panic.is_refusal() {
+        true => (Failure::Error, true, panic.message().to_owned()),
+        false => (Failure::Panic, false, panic.to_string()),
+    };
+    End::Failed { failure, permanent, chance: fastrand::f64(), error }
 }
 
 /// Reports the end of an entry, at the latest when it is dropped, and so always. By then nothing of

@@ -38,7 +38,10 @@ fn blocks(context: &mut Context, handle: &TaskHandle) -> Done {
 fn until_told(context: &mut Context, handle: &TaskHandle) -> Done {
     let scene = context.state::<Scene>()?;
     scene.note("entered");
+    // A thread that nobody tells would hold up the end of the test for ever.
+    let begun = std::time::Instant::now();
     while !handle.is_cancelled() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nobody tells it");
         std::thread::yield_now();
     }
     scene.note("told");

@@ -293,6 +293,26 @@ on_every_store! {
         assert_eq!(status.output::<u32>("plain").unwrap(), 0);
     }
 
+    async fn an_item_that_asks_for_an_input_of_another_type_fails_for_good(place: Place) {
+        async fn asks(context: &mut Context<u32>) -> Result<u32, TaskError> {
+            match context.item_number() {
+                0 => Ok(7),
+                _ => Ok(*context.input()),
+            }
+        }
+        let workflow = Workflow::builder("w").task(Task::new("asks", asks).each("list").retries(5));
+        let workflow = workflow.on_failure(OnFailure::KeepGoing).build().unwrap();
+        let engine = place.engine().workflow(workflow).start().await.unwrap();
+        let run = engine.submit("w", json!({ "list": [1, 2] })).await.unwrap();
+        let error = run.wait().await.unwrap().task("asks").unwrap().error.clone().unwrap();
+        let says = "1 of 2 items failed; item 1: the run's input cannot be read as u32: invalid type";
+        assert!(error.starts_with(says), "{error}");
+        let items = items_of(&engine, &run).await.status().await.unwrap();
+        let ends: Vec<_> = items.tasks.iter().map(|it| (it.kind, it.reason, it.attempt)).collect();
+        let wanted = [(Kind::Succeeded, None, 1), (Kind::Failed, Some(Reason::Error), 1)];
+        assert_eq!(ends, wanted, "another attempt would not mend it");
+    }
+
     async fn an_item_inserts_nothing_and_a_plain_task_has_no_item(place: Place) {
         async fn inserts(context: &mut Context) -> Result<(), TaskError> {
             Ok(context.insert("key", 1)?)
@@ -464,6 +484,36 @@ on_every_store! {
         let status = run(&engine, "heavy", [1; 10]).await;
         assert_eq!(status.outcome(), Some(RunOutcome::Succeeded));
         assert_eq!(crowd.most(), 1, "two of them do not fit");
+    }
+
+    async fn the_task_itself_is_light_and_has_no_time_to_queue(place: Place) {
+        async fn hold(context: &mut Context<Value>) -> Result<(), TaskError> {
+            context.state::<Gates>()?.pass("hold").await;
+            Ok(())
+        }
+        let (wall, gates) = (Wall::new(), Gates::default());
+        let heavy = Task::new("pass", pass).weight(2).queue_timeout(HOUR);
+        let builder = wall.on(place.engine()).slots(2).workflow(each(heavy)).state(gates.clone());
+        let hold = Workflow::of(Task::new("hold", hold)).unwrap();
+        let engine = builder.workflow(hold).start().await.unwrap();
+        let other = engine.submit("hold", ()).await.unwrap();
+        gates.arrived("hold", 1).await;
+        let run = submit(&engine, "pass", ["a"]).await;
+        // There is one slot left: it begins, and its item does not.
+        until_is(&run, "pass", Kind::Deferred).await;
+        assert_eq!(gates.arrivals("a"), 0);
+        gates.open("hold");
+        gates.arrived("a", 1).await;
+        other.wait().await.unwrap();
+        // Another queues behind the item, for longer than items may.
+        let late = submit(&engine, "pass", ["b"]).await;
+        until_is(&late, "pass", Kind::Claimed).await;
+        wall.pass(&engine, 2 * HOUR).await;
+        assert_eq!(look(&late, "pass").await.kind, Kind::Claimed);
+        ["a", "b"].iter().for_each(|name| gates.open(name));
+        for run in [run, late] {
+            assert_eq!(run.wait().await.unwrap().outcome(), Some(RunOutcome::Succeeded));
+        }
     }
 
     async fn while_its_items_are_done_it_waits_without_a_slot_and_says_for_what(place: Place) {
@@ -702,6 +752,56 @@ on_every_store! {
         assert_eq!(["a", "b", "c"].map(|name| gates.arrivals(name)), [1, 1, 1]);
         assert_eq!(status.task("pass").unwrap().attempt, 1);
         is_sound(next.store()).await;
+    }
+
+    async fn entered_while_the_engine_stops_it_is_handed_back_and_does_not_fail(place: Place) {
+        let gates = Gates::default();
+        let engine = with_gates(place.engine().slots(1), &gates).start().await.unwrap();
+        let run = submit(&engine, "pass", ["a"]).await;
+        gates.arrived("a", 1).await;
+        until_is(&run, "pass", Kind::Deferred).await;
+        assert!(run.pause().await.unwrap());
+        let shutdown = tokio::spawn({
+            let engine = engine.clone();
+            async move { engine.shutdown(HOUR).await }
+        });
+        until_is(&run, "pass", Kind::Ready).await;
+        gates.open("a");
+        shutdown.await.unwrap();
+        let id = run.id();
+        drop((engine, run));
+
+        // It is claimed again, behind another, and enters when its beginning is written.
+        let (spy, builder) = Spy::on(&place).await;
+        let engine = with_gates(builder.slots(1), &gates).start().await.unwrap();
+        let other = submit(&engine, "pass", ["other"]).await;
+        gates.arrived("other", 1).await;
+        until_is(&other, "pass", Kind::Deferred).await;
+        let run = engine.run(id).await.unwrap();
+        assert!(run.unpause().await.unwrap());
+        until_is(&run, "pass", Kind::Claimed).await;
+        let held = spy.hold(|turn| {
+            let mut said = turn.changes.iter().flat_map(|change| &change.events);
+            said.any(|event| matches!(event, Event::Begin { .. }))
+        });
+        gates.open("other");
+        until("the answer is held back", async || spy.is_holding()).await;
+        let shutdown = tokio::spawn({
+            let engine = engine.clone();
+            async move { engine.shutdown(HOUR).await }
+        });
+        engine.closing().await;
+        held.add_permits(1);
+        let report = shutdown.await.unwrap();
+        assert!(report.handed_back.contains(&(id, "pass".to_owned())), "{report:?}");
+        let task = look(&run, "pass").await;
+        assert_eq!((task.kind, task.error), (Kind::Ready, None));
+        drop((engine, run, other, spy, held));
+
+        let next = with_gates(place.engine(), &gates).start().await.unwrap();
+        let status = next.run(id).await.unwrap().wait().await.unwrap();
+        assert_eq!(status.output::<Vec<String>>("pass").unwrap(), ["a"]);
+        assert_eq!(gates.arrivals("a"), 1);
     }
 
     async fn two_engines_share_the_items_and_the_task_has_all_results(place: Place) {
