@@ -11,7 +11,7 @@ use crate::slot::{InLine, SlotPool, SlotToken};
 use crate::task::{Body, Entered, Manner, Returned};
 use crate::task_error::TaskError;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
@@ -261,9 +261,8 @@ fn stand_in_line(pool: SlotPool, claimed: &Claimed) -> Place {
 
 async fn enter(entering: Box<Entering>) {
     let manner = entering.body.manner();
-    let Some((report, gate)) = begin(entering).await else { return };
-    let mut gate = pin!(gate);
-    let (passed, slot) = poll_fn(|cx| gate.as_mut().poll_pass(cx)).await;
+    let Some((report, mut gate)) = begin(entering).await else { return };
+    let (passed, slot) = poll_fn(|cx| Pin::new(&mut gate).poll_pass(cx)).await;
     let entry = &report.entry;
     let limit = entry.plan.task(entry.index).timeout;
     let end = match (manner, end(passed)) {

@@ -44,7 +44,7 @@ const ROLL_CALL_EVERY: u32 = 60;
 
 /// Runs somebody waits for here that are looked up with each look. Most ends are told; those of
 /// other workers, and those of which the answer was lost, are found so.
-const LOOKED_UP_MAX: usize = 256;
+const LOOKED_UP_MAX: usize = 64;
 
 /// How often the bodies that a turn has started get a moment before the next one is handed in, as long
 /// as some of them use it: one that stood in line for its slot needs three.
