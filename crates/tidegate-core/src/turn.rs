@@ -415,12 +415,12 @@ impl<'t, R: Rows> Taking<'t, R> {
         let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
         let standing = |task: TaskIndex| standing(&self.tasks[whole[task.as_usize()]].row.life);
         let follows = plan.graph().settle(plan.on_failure(), standing);
-        let mut skipped = Vec::new();
+        let mut causes = vec![None; whole.len()];
         for (task, consequence) in follows {
             let event = match consequence {
                 Consequence::Unblock => Event::Unblock { not_before },
                 Consequence::Skip { cause } => {
-                    skipped.push((task, cause));
+                    causes[task.as_usize()] = Some(cause);
                     continue;
                 }
                 Consequence::Cancel => Event::Cancel { by: CancelledBy::FailFast },
@@ -430,9 +430,9 @@ impl<'t, R: Rows> Taking<'t, R> {
             assert!(applied, "what the graph concludes from a task's standing fits its state");
         }
         // Behind their causes, which may be skipped or cancelled themselves.
-        for &task in plan.graph().order() {
-            if let Some(&(_, cause)) = skipped.iter().find(|(skipped, _)| *skipped == task) {
-                self.skip(run, whole[task.as_usize()], cause)?;
+        for task in plan.graph().order().iter().map(|task| task.as_usize()) {
+            if let Some(cause) = causes[task] {
+                self.skip(run, whole[task], cause)?;
             }
         }
         // What was concluded needs no second look.
@@ -478,10 +478,10 @@ impl<'t, R: Rows> Taking<'t, R> {
             Bytes::from(format!("because \"{name}\" has {kind}").as_bytes())
         });
         self.keep(self.tasks[at].row.key, Payload::Error, Some(&why))?;
-        let row = &self.tasks[at].row;
-        let skipped = row.life.next(&row.planned().rules, &Event::Skip, self.turn.now);
-        let skipped = skipped.expect("what is blocked can be skipped").into_life();
-        self.becomes(at, &Event::Skip, skipped, Some(&String::from_utf8_lossy(&why)))
+        let why = String::from_utf8_lossy(&why);
+        let skipped = self.step_with(at, &Event::Skip, self.turn.now, Some(&why))?;
+        assert!(skipped, "what is blocked can be skipped");
+        Ok(())
     }
 
     /// Whether a task may run, one of whose parents has just ended.
@@ -517,10 +517,21 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     fn step_at(&mut self, at: usize, event: &Event, now: Timestamp) -> Result<bool, R::Error> {
+        self.step_with(at, event, now, None)
+    }
+
+    /// The same, with what is to be said of it in words.
+    fn step_with(
+        &mut self,
+        at: usize,
+        event: &Event,
+        now: Timestamp,
+        error: Option<&str>,
+    ) -> Result<bool, R::Error> {
         let row = &self.tasks[at].row;
         match row.life.next(&row.planned().rules, event, now) {
             Ok(transition) => {
-                self.becomes(at, event, transition.into_life(), None)?;
+                self.becomes(at, event, transition.into_life(), error)?;
                 Ok(true)
             }
             Err(_) => Ok(false),

@@ -441,7 +441,8 @@ impl Worker {
         let Some(live) = live else { return };
         live.entry.cancel();
         match live.manner {
-            Manner::Blocking | Manner::Orderly if !live.entry.has_begun() => live.abort.abort(),
+            // What has not passed its door never will.
+            Manner::Blocking | Manner::Orderly if live.entry.hold_back() => live.abort.abort(),
             Manner::Yielding => live.abort.abort(),
             Manner::Orderly => {}
             Manner::Blocking => {
