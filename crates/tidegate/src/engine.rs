@@ -12,6 +12,7 @@ mod builder;
 mod entry;
 mod event;
 mod fan_out;
+mod look;
 mod metrics;
 mod pulse;
 mod run;

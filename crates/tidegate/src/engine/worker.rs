@@ -6,6 +6,7 @@
 
 use super::event::{Event, What};
 use super::fan_out::FanOut;
+use super::look::{self, Seen, look};
 use super::run::Cell;
 use super::shutdown::{AFTER_TELLING, ShutdownReport, Stage};
 use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry};
@@ -24,8 +25,8 @@ use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Ticket, Todo};
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Bytes, Claimed, Ended, Granted, Happened, Record, Store, StoreError, Submitted, TaskKey, Turn,
-    TurnId, Turned,
+    Bytes, Claimed, Ended, Granted, Happened, Record, StoreError, Submitted, TaskKey, Turn, TurnId,
+    Turned,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -55,12 +56,6 @@ const MESSAGES_MAX: usize = 4_096;
 
 type Handed = Pin<Box<dyn Future<Output = Result<Turned, StoreError>> + Send>>;
 type Looked = Pin<Box<dyn Future<Output = Result<Seen, StoreError>> + Send>>;
-
-/// What a look at the store brings that nobody here was told of.
-struct Seen {
-    dead: Vec<WorkerId>,
-    ended: Vec<Ended>,
-}
 
 /// A worker and all that belongs to it.
 pub(super) struct Worker {
@@ -703,11 +698,8 @@ impl Worker {
 
     /// Everything of this worker is over or handed back.
     async fn finish(mut self) {
-        #[cfg(unix)]
-        if let Some(notes) = self.shared.store.notes(self.id) {
-            // Most workers run no commands and have none.
-            let _ = tokio::fs::remove_file(notes).await;
-        }
+        // What cannot be removed says that nothing is running.
+        let _ = look::remove_notes(&*self.shared.store, self.id).await;
         if let Err(error) = self.shared.store.dismiss(self.id).await {
             tracing::warn!(%error, "cannot sign off; the worker will be taken for dead");
         }
@@ -757,40 +749,6 @@ impl Drop for Worker {
                 true
             }
         });
-    }
-}
-
-/// Which workers are dead, and which of these runs have ended: another worker may have ended them,
-/// or the answer that would have said so was lost.
-async fn look(store: Arc<dyn Store>, runs: Vec<RunId>) -> Result<Seen, StoreError> {
-    let mut ended = Vec::new();
-    for id in runs {
-        let run = store.run(id).await?.map(|view| view.run);
-        let over = run.and_then(|run| Some(Ended { key: run.key, id, outcome: run.ended?.0 }));
-        ended.extend(over);
-    }
-    let mut dead = store.dead().await?;
-    #[cfg(unix)]
-    for at in (0..dead.len()).rev() {
-        if let Err(error) = end_commands(&*store, dead[at]).await {
-            tracing::warn!(%error, worker = dead[at].0, "cannot end what a dead worker has left");
-            dead.remove(at);
-        }
-    }
-    Ok(Seen { dead, ended })
-}
-
-/// Ends the commands that a dead worker has left running: none of its tasks may be run again before.
-#[cfg(unix)]
-async fn end_commands(store: &dyn Store, worker: WorkerId) -> std::io::Result<()> {
-    let Some(notes) = store.notes(worker) else { return Ok(()) };
-    let ended = crate::process::end_all(&notes).await?;
-    if ended > 0 {
-        tracing::info!(ended, worker = worker.0, "ended commands that a dead worker has left");
-    }
-    match tokio::fs::remove_file(notes).await {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 
