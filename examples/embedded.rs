@@ -84,7 +84,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let summary = engine.runs(page).await?.pop().ok_or("the run is there")?;
     let run = engine.run(summary.id).await?;
     let status = run.wait().await?;
-    println!("-- {:?} after {:.1?}", status.state, began.elapsed());
+    println!("-- {} after {:.1?}", status.state, began.elapsed());
 
     println!("{:<12}{:<12}{:>8}{:>8}", "task", "is", "entered", "attempt");
     for task in &status.tasks {
