@@ -22,11 +22,11 @@
 #[cfg(unix)]
 use crate::process::{self, Command};
 use crate::task_error::TaskError;
-use crate::tide::Check;
+use crate::tide::{Check, Watch};
 use pin_project_lite::pin_project;
 use std::fmt;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -45,6 +45,8 @@ const SPREAD: f64 = 0.1;
 pub struct Condition {
     /// Conditions of the same name are the same condition.
     pub(crate) merge: Option<Arc<str>>,
+    /// The file it looks at, if it does.
+    pub(crate) watch: Option<Watch>,
     pub(crate) jitter: f64,
     pub(crate) check: Pin<Box<dyn Check>>,
 }
@@ -56,7 +58,7 @@ impl Condition {
         F: Future<Output = V> + Send + 'static,
         V: Verdict + 'static,
     {
-        Condition { merge: None, jitter: 0.0, check: Box::pin(Polled::new(look)) }
+        Condition { merge: None, watch: None, jitter: 0.0, check: Box::pin(Polled::new(look)) }
     }
 
     fn built_in<C, F>(name: String, look: C) -> Self
@@ -65,6 +67,14 @@ impl Condition {
         F: Future<Output = Result<bool, TaskError>> + Send + 'static,
     {
         Condition { merge: Some(name.into()), jitter: SPREAD, ..Condition::new(look) }
+    }
+
+    fn on_file<C, F>(name: String, watch: &Watch, look: C) -> Self
+    where
+        C: FnMut() -> F + Send + 'static,
+        F: Future<Output = Result<bool, TaskError>> + Send + 'static,
+    {
+        Condition { watch: Some(watch.clone()), ..Condition::built_in(name, look) }
     }
 }
 
@@ -104,35 +114,46 @@ where
 /// True when there is something at this path. See [`file_unchanged`] for files that are still being
 /// written.
 ///
+/// With the feature `watch`, on Linux, the file system tells when something appears there, also when
+/// folders on the way are missing so far, and the check is made at once. The interval remains for
+/// what it does not tell: changes made by another machine on a network drive, the target of a link,
+/// or everything when the system has no more watches. On tokio's paused time a check may then come
+/// between two intervals.
+///
 /// # Errors
 /// The wait ends with an error if the path cannot be looked at, for example for lack of permission.
 pub fn file(path: impl AsRef<Path>) -> Condition {
-    let path = path.as_ref().to_owned();
-    Condition::built_in(format!("file {path:?}"), move || {
-        let path = path.clone();
-        async move { Ok(look_at(&path).await?.is_some()) }
+    let watch = Watch::new(path.as_ref());
+    Condition::on_file(format!("file {:?}", path.as_ref()), &watch.clone(), move || {
+        let watch = watch.clone();
+        async move { Ok(look_at(watch, true).await?.is_some()) }
     })
 }
 
 /// True when there is something at this path that has kept its size and time of change for at
 /// least `quiet`, as seen by the checks.
 ///
+/// With the feature `watch` (see [`file()`]) it is checked when it has been written and closed, and
+/// when it may have been quiet for long enough.
+///
 /// # Errors
 /// As [`file()`].
 pub fn file_unchanged(path: impl AsRef<Path>, quiet: Duration) -> Condition {
-    let path = path.as_ref().to_owned();
+    let watch = Watch::new(path.as_ref());
     let seen: Option<(Seen, Instant)> = None;
     let seen = Arc::new(std::sync::Mutex::new(seen));
-    Condition::built_in(format!("file {path:?} unchanged for {quiet:?}"), move || {
-        let (path, seen) = (path.clone(), seen.clone());
+    let name = format!("file {:?} unchanged for {quiet:?}", path.as_ref());
+    Condition::on_file(name, &watch.clone(), move || {
+        let (watch, seen) = (watch.clone(), seen.clone());
         async move {
-            let (found, now) = (look_at(&path).await?, Instant::now());
+            let (found, now) = (look_at(watch.clone(), false).await?, Instant::now());
             let mut seen = seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             *seen = match (found, *seen) {
                 (Some(found), Some((same, since))) if found == same => Some((same, since)),
                 (Some(found), _) => Some((found, now)),
                 (None, _) => None,
             };
+            watch.look_again(seen.and_then(|(_, since)| since.checked_add(quiet)));
             Ok(seen.is_some_and(|(_, since)| now.duration_since(since) >= quiet))
         }
     })
@@ -141,13 +162,27 @@ pub fn file_unchanged(path: impl AsRef<Path>, quiet: Duration) -> Condition {
 /// What a file looks like from outside.
 type Seen = (u64, Option<SystemTime>);
 
-async fn look_at(path: &PathBuf) -> Result<Option<Seen>, TaskError> {
-    match tokio::fs::metadata(path).await {
+/// Also sees to it that the next change is told, unless it is `enough` that there is something.
+async fn look_at(watch: Watch, enough: bool) -> Result<Option<Seen>, TaskError> {
+    let path = watch.clone();
+    let look = move || match seen_at(watch.path())? {
+        Some(seen) if enough => Ok(Some(seen)),
+        _ if watch.renew() => seen_at(watch.path()),
+        seen => Ok(seen),
+    };
+    let looked = tokio::task::spawn_blocking(look).await;
+    looked.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| {
+        TaskError::from(format!("cannot look at {}: {error}", path.path().display()))
+    })
+}
+
+fn seen_at(path: &Path) -> io::Result<Option<Seen>> {
+    match std::fs::metadata(path) {
         Ok(found) => Ok(Some((found.len(), found.modified().ok()))),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Ok(None)
         }
-        Err(error) => Err(format!("cannot look at {}: {error}", path.display()).into()),
+        Err(error) => Err(error),
     }
 }
 

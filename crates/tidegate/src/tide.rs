@@ -4,6 +4,8 @@
 //!   from their task stand on it.
 //! - [`Subscription`]: a share in a check of a condition that owns its data. The driver makes the
 //!   checks itself, without waking the tasks that wait, and equal conditions share one check.
+//! - [`Watch`]: a file that is looked at. With the feature `watch` the file system tells when to look
+//!   earlier.
 //!
 //! The driver is spawned when the first entry comes and ends when the last has gone, so an idle
 //! pool costs nothing. If its runtime goes away, all who wait are woken and whoever lives on
@@ -11,10 +13,20 @@
 
 mod pace;
 mod probes;
+#[cfg(test)]
+mod tests;
+#[cfg(not(all(feature = "watch", target_os = "linux")))]
+mod unwatched;
+#[cfg(all(feature = "watch", target_os = "linux"))]
+mod watch;
 mod wheel;
 
 pub(crate) use pace::{FAR, Pace};
 pub(crate) use probes::{Check, First, Subscribed, Subscription};
+#[cfg(not(all(feature = "watch", target_os = "linux")))]
+pub(crate) use unwatched::Watch;
+#[cfg(all(feature = "watch", target_os = "linux"))]
+pub(crate) use watch::Watch;
 pub(crate) use wheel::Timer;
 
 use crate::slot::{Acquire, SlotPool};
@@ -41,6 +53,8 @@ pub(crate) struct Tide {
     nudge: Notify,
     /// Who may check now. Made when it is first needed: it is a pool and has a tide of its own.
     permits: OnceLock<SlotPool>,
+    #[cfg(all(feature = "watch", target_os = "linux"))]
+    watcher: Arc<watch::Watcher>,
 }
 
 impl Tide {
@@ -50,6 +64,8 @@ impl Tide {
             probes: Mutex::default(),
             nudge: Notify::new(),
             permits: OnceLock::new(),
+            #[cfg(all(feature = "watch", target_os = "linux"))]
+            watcher: Arc::default(),
         }
     }
 

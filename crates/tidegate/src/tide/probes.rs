@@ -4,9 +4,9 @@
 //! check; a check that is not done at once goes on in a task of its own, so that a slow one delays
 //! nobody. All wait for the same answer, and each gets one from a check that began after it came.
 
-use super::Tide;
 use super::pace::Pace;
 use super::wheel::{Rouse, Wheel};
+use super::{Tide, Watch};
 use crate::condition::Condition;
 use crate::error::Panic;
 use crate::slot::SlotToken;
@@ -36,10 +36,32 @@ pub(super) struct Probes {
     merged: HashMap<MergeKey, Key>,
     /// Probes whose check is due, waiting for leave to be made.
     due: Chain,
+    #[cfg(test)]
+    pub(super) tally: Tally,
+}
+
+/// What tests count.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) begun: usize,
+    pub(super) ended: usize,
+    /// The most that were under way at once.
+    pub(super) most: usize,
+}
+
+#[cfg(test)]
+impl Tally {
+    /// One has begun, and so many are over but not counted as ended yet.
+    fn count(&mut self, over: usize) {
+        self.most = self.most.max(self.begun - self.ended - over);
+    }
 }
 
 struct Probe {
     merge: Option<Box<MergeKey>>,
+    /// The file it looks at, if it does: something may happen to it before the next check is due.
+    watch: Option<Watch>,
     pace: Pace,
     /// When the present or next check is due.
     due: Instant,
@@ -104,6 +126,11 @@ pub(crate) enum Subscribed {
 }
 
 impl Probes {
+    #[cfg(all(test, feature = "watch", target_os = "linux"))]
+    pub(super) fn due_first(&self) -> Option<Instant> {
+        self.probes.values().map(|probe| probe.due).min()
+    }
+
     pub(super) fn has_due(&self) -> bool {
         !self.due.is_empty()
     }
@@ -133,8 +160,15 @@ impl Probes {
 
     /// A check begins.
     fn begin(&mut self, key: Key) -> Pin<Box<dyn Check>> {
+        #[cfg(test)]
+        {
+            self.tally.begun += 1;
+        }
         let probe = self.probes.get_mut(key);
         probe.round += 1;
+        if let Some(watch) = &probe.watch {
+            watch.begin(Instant::now());
+        }
         match std::mem::replace(&mut probe.state, State::UnderWay { stop: None }) {
             State::Due { check } | State::Resting { check, timer: None } => check,
             _ => unreachable!("a check begins when it is due"),
@@ -151,6 +185,9 @@ impl Probes {
         let probe = self.probes.remove(key);
         if let Some(merge) = &probe.merge {
             self.merged.remove(merge);
+        }
+        if let Some(watch) = &probe.watch {
+            watch.unbind();
         }
         probe
     }
@@ -183,6 +220,8 @@ pub(super) fn check_due(tide: &Arc<Tide>, mut permit: Option<SlotToken>) -> bool
             break;
         };
         let (key, mut check) = probes.begin_next().expect("a check is due");
+        #[cfg(test)]
+        probes.tally.count(checked.len());
         drop(probes);
         // Most checks are done at once. The waker does not matter: the task that goes on with a
         // check polls it again first of all.
@@ -272,6 +311,10 @@ fn finish(tide: &Arc<Tide>, checked: impl IntoIterator<Item = Checked>) {
     let mut probes = lock(&tide.probes);
     let mut wheel = lock(&tide.wheel);
     for (key, check, outcome) in checked {
+        #[cfg(test)]
+        {
+            probes.tally.ended += 1;
+        }
         let probe = probes.probes.get(key);
         match (check, outcome) {
             (Some(check), Ok(Ok(false))) if !probe.subscribers.is_empty() => {
@@ -322,7 +365,23 @@ impl Probes {
         }
     }
 
-    /// At once if somebody came during the last check, else after the interval.
+    /// Something has happened to the file that this probe looks at.
+    #[cfg(all(feature = "watch", target_os = "linux"))]
+    pub(super) fn notified(&mut self, wheel: &mut Wheel, key: Key) -> Rouse {
+        match self.probes.get(key) {
+            Probe {
+                watch: Some(watch),
+                due,
+                state: State::Resting { timer: Some(timer), .. },
+                ..
+            } => wheel.bring_forward(*timer, watch.next_look(*due)),
+            // A check that is due sees it. After one that is under way comes the next early.
+            _ => Rouse::No,
+        }
+    }
+
+    /// At once if somebody came during the last check, else after the interval. An early check
+    /// leaves the intervals as they are.
     fn plan_next(
         &mut self,
         wheel: &mut Wheel,
@@ -338,19 +397,29 @@ impl Probes {
             self.probes.push_back(&mut self.due, key);
             return wheel.rouse_now();
         }
-        probe.due = probe.pace.next(probe.due, now);
-        let (timer, rouse) = wheel.insert_probe(probe.due, key);
+        if now >= probe.due {
+            probe.due = probe.pace.next(probe.due, now);
+        }
+        let next = probe.watch.as_ref().map_or(probe.due, |watch| watch.next_look(probe.due));
+        let (timer, rouse) = wheel.insert_probe(next, key);
         probe.state = State::Resting { check, timer: Some(timer) };
         rouse
     }
 
     /// Adds somebody to an equal probe, or to a new one. Returns the probe and the share in it.
-    fn subscribe(&mut self, condition: Condition, pace: Pace, waker: Waker) -> (Key, Key) {
+    fn subscribe(
+        &mut self,
+        tide: &Arc<Tide>,
+        condition: Condition,
+        pace: Pace,
+        waker: Waker,
+    ) -> (Key, Key) {
         let merge = condition.merge.map(|name| (name, pace.identity()));
         let known = merge.as_ref().and_then(|merge| self.merged.get(merge).copied());
         let key = known.unwrap_or_else(|| {
             let key = self.probes.insert(Probe {
                 merge: merge.clone().map(Box::new),
+                watch: condition.watch.clone(),
                 pace,
                 due: Instant::now(),
                 subscribers: Chain::EMPTY,
@@ -360,6 +429,9 @@ impl Probes {
             });
             if let Some(merge) = merge {
                 self.merged.insert(merge, key);
+            }
+            if let Some(watch) = condition.watch {
+                watch.bind(tide, key);
             }
             key
         });
@@ -456,7 +528,7 @@ impl Subscription {
         waker: Waker,
     ) -> Self {
         let mut probes = lock(&tide.probes);
-        let (key, at) = probes.subscribe(condition, pace, waker);
+        let (key, at) = probes.subscribe(tide, condition, pace, waker);
         let subscription = Subscription { tide: tide.clone(), at };
         // Whoever subscribes knows what the first check said and is not woken for it.
         let mut unused = Wakers::default();

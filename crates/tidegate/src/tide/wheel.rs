@@ -151,6 +151,21 @@ impl Wheel {
         self.remove(key).1
     }
 
+    /// A check is due earlier. If the driver is gone, those who wait have been woken and start one.
+    #[cfg(all(feature = "watch", target_os = "linux"))]
+    pub(super) fn bring_forward(&mut self, key: Key, due: Instant) -> Rouse {
+        self.unlink(key);
+        let tick = self.tick(due);
+        let entry = self.entries.get_mut(key);
+        entry.tick = tick;
+        let chain = self.ticks.entry(tick).or_default().chain(&entry.what);
+        self.entries.push_back(chain, key);
+        match self.driver {
+            DriverState::None => Rouse::No,
+            _ => self.rouse(tick),
+        }
+    }
+
     fn rouse(&mut self, tick: u64) -> Rouse {
         match self.driver {
             DriverState::None => {

@@ -14,3 +14,5 @@ mod support;
 mod testing;
 mod tidy;
 mod wait;
+#[cfg(all(feature = "watch", target_os = "linux"))]
+mod watch;
