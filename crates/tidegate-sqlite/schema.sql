@@ -45,8 +45,10 @@ CREATE TABLE task (
     waits_for    TEXT,
     turn         INTEGER NOT NULL,
     gate         INTEGER,
+    behind       INTEGER,
     claim_order  INTEGER,
     alarm        INTEGER,
+    has_waits    INTEGER,
     ended_at     INTEGER,
     run_id       BLOB,
     workflow     INTEGER,
@@ -58,17 +60,18 @@ CREATE TABLE task (
     cancelled    INTEGER,
     failing      INTEGER,
     open         INTEGER,
+    awaited      INTEGER,
     outcome      INTEGER,
     run_ended_at INTEGER,
     parent_task  INTEGER,
     retry_of     INTEGER
 ) STRICT;
 
-CREATE INDEX task_ready ON task (gate, lane, claim_order) WHERE gate IS NOT NULL;
+CREATE INDEX task_ready ON task (gate, behind, lane, claim_order) WHERE claim_order IS NOT NULL;
 
 CREATE INDEX task_alarm ON task (alarm) WHERE alarm IS NOT NULL;
 
-CREATE INDEX task_worker ON task (worker) WHERE worker IS NOT NULL;
+CREATE INDEX task_worker ON task (worker) WHERE worker IS NOT NULL OR state = 5;
 
 CREATE UNIQUE INDEX task_run_id ON task (run_id) WHERE run_id IS NOT NULL;
 
@@ -141,19 +144,33 @@ CREATE INDEX pause_name ON pause (scope, name);
 
 CREATE UNIQUE INDEX pause_open ON pause (scope, name) WHERE unpaused_at IS NULL;
 
+CREATE TABLE word (
+    worker INTEGER NOT NULL,
+    task   INTEGER NOT NULL,
+    PRIMARY KEY (worker, task)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE wait (
     task       INTEGER NOT NULL,
     kind       INTEGER NOT NULL,
     name       TEXT NOT NULL,
     occurrence INTEGER NOT NULL,
+    label      TEXT NOT NULL,
+    since      INTEGER NOT NULL,
     due        INTEGER,
-    outcome    BLOB,
-    ended_at   INTEGER,
+    run        INTEGER,
+    how        INTEGER,
+    body       BLOB,
+    signal     INTEGER,
     PRIMARY KEY (task, kind, name, occurrence)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX wait_open ON wait (run, kind, name, since, task)
+    WHERE how IS NULL AND run IS NOT NULL;
+
 CREATE TABLE signal (
-    seq      INTEGER PRIMARY KEY,
+    seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+    id       BLOB NOT NULL,
     run      INTEGER NOT NULL,
     name     TEXT NOT NULL,
     body     BLOB,
@@ -163,23 +180,42 @@ CREATE TABLE signal (
 
 CREATE INDEX signal_waiting ON signal (run, name, seq) WHERE taken_by IS NULL;
 
+CREATE INDEX signal_sent ON signal (run, id);
+
 CREATE TABLE task_limit (
     name     TEXT PRIMARY KEY,
     at_once  INTEGER,
     rate     INTEGER,
-    rate_per INTEGER
+    rate_per INTEGER,
+    most     INTEGER
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE hold (
-    task  INTEGER NOT NULL,
+CREATE TABLE limit_key (
+    id    INTEGER PRIMARY KEY,
     name  TEXT NOT NULL,
     key   TEXT NOT NULL,
-    units INTEGER NOT NULL,
-    since INTEGER NOT NULL,
-    PRIMARY KEY (task, name, key)
+    alarm INTEGER,
+    UNIQUE (name, key)
+) STRICT;
+
+CREATE INDEX limit_alarm ON limit_key (alarm) WHERE alarm IS NOT NULL;
+
+CREATE TABLE hold (
+    task      INTEGER NOT NULL,
+    limit_key INTEGER NOT NULL,
+    units     INTEGER NOT NULL,
+    since     INTEGER NOT NULL,
+    PRIMARY KEY (task, limit_key)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX hold_name ON hold (name, key);
+CREATE INDEX hold_limit ON hold (limit_key, units);
+
+CREATE TABLE begun (
+    limit_key INTEGER NOT NULL,
+    at        INTEGER NOT NULL,
+    units     INTEGER NOT NULL,
+    PRIMARY KEY (limit_key, at)
+) STRICT, WITHOUT ROWID;
 
 CREATE VIEW run AS
 SELECT

@@ -1,11 +1,14 @@
 //! What must hold of a run as it is stored, whatever the store.
 //!
 //! [`run`] looks at the rows of one run, at where they can be found, and at what was recorded of
-//! them, and names every contradiction. A store calls it for all its runs and adds what only it can
-//! know: whether its indexes agree with its rows. The rules, by the names findings carry:
+//! them, and names every contradiction; [`waits`] looks at what is kept beside them, and [`limit`] at
+//! a limit. A store calls them for all its runs and limits and adds what only it can know: whether
+//! its indexes agree with its rows. The rules, by the names findings carry:
 //!
 //! - `whole`: a run has all its tasks, each under its number, and its head in the first only.
-//! - `place`: gate, order and alarm are those that follow from the task's life.
+//! - `place`: gate, order, alarm and the limit it stands behind are those that follow from the
+//!   task's life.
+//! - `behind`: only who is ready or runs stands behind a limit, and only behind one that it uses.
 //! - `owner`: whoever runs a task is a worker that is known.
 //! - `life`: fence, entries, attempts, deaths and the wish to stop fit the state.
 //! - `ended_at`: a task has the time of its end if it has ended, and only then.
@@ -14,15 +17,23 @@
 //! - `open`: a run knows how many of its tasks have not ended.
 //! - `failing`: a run is marked as failing when a task has failed for good, and only then.
 //! - `records`: a task that has ended has one record that says so, and none after it.
+//! - `parked`: a parked task has an open wait or a time to be woken.
+//! - `waits`: a task of which waits are kept is marked so, and one that has ended has none open; a
+//!   wait for a signal or a run names a run, and only what a signal has ended has one.
+//! - `holds`: only who runs or is parked holds limits, and only those that it uses.
+//! - `limit`: nobody who is first of its lane stands behind a limit with room, and where only time is
+//!   in the way it is looked at when that has come.
 //!
 //! Deliberately absent: repair. What is wrong is for a person to look at.
 
 use crate::Timestamp;
 use crate::graph::{Outcome, Standing, TaskIndex};
 use crate::lifecycle::{Kind, Life, RECOVERIES_MAX, State, WorkerId};
+use crate::limit::{Hold, Limit, LimitKey};
 use crate::rows::{Gate, Head, Place, Row};
 use crate::store::{Finding, Happened, Record};
 use crate::turn::standing;
+use crate::wait::{WaitKind, WaitOutcome, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +57,7 @@ pub fn run(
     }
     for ((row, place), own) in tasks.iter().zip(own) {
         audit.place(row, place, now);
+        audit.behind(row);
         audit.owner(row, &is_known);
         audit.life(row);
         audit.ended_at(row);
@@ -58,6 +70,108 @@ pub fn run(
     audit.open();
     audit.failing();
     audit.findings
+}
+
+/// Every contradiction between a task and what is kept beside it: its waits, and what it holds.
+pub fn waits(row: &Row, waits: &[Waiting], holds: &[Hold]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (task, kind) = (row.key.0, row.life.state.kind());
+    let name = row.plan.graph().name(row.index);
+    let mut complain = |rule, what: String| {
+        findings.push(Finding { rule, what: format!("task {task} (\"{name}\", {kind}) {what}") });
+    };
+    let waits_for_something = waits.iter().any(Waiting::is_open);
+    if matches!(row.life.state, State::Parked { wake: None, .. }) && !waits_for_something {
+        complain("parked", "waits for nothing and is never woken".to_owned());
+    }
+    if !waits.is_empty() && !row.has_waits {
+        complain("waits", "has waits and is not marked so".to_owned());
+    }
+    for wait in waits {
+        let id = &wait.id;
+        let ended_by_signal =
+            id.kind == WaitKind::Signal && matches!(wait.outcome, Some(WaitOutcome::Value(_)));
+        let needs_run = matches!(id.kind, WaitKind::Signal | WaitKind::Child | WaitKind::Run);
+        if kind.is_terminal() && wait.is_open() {
+            complain("waits", format!("has ended, and its {id} is open"));
+        }
+        if needs_run && wait.is_open() && wait.run.is_none() {
+            complain("waits", format!("waits for no run in its {id}"));
+        }
+        if wait.signal.is_some() != ended_by_signal {
+            complain("waits", format!("has {:?} as the signal of its {id}", wait.signal));
+        }
+        if id.kind == WaitKind::Limits || matches!(wait.outcome, Some(WaitOutcome::Refused(_))) {
+            complain("waits", format!("keeps its {id}, which is never kept"));
+        }
+    }
+    let may_hold = matches!(row.life.state, State::Running { .. } | State::Parked { .. });
+    for hold in holds {
+        if !may_hold || !uses(row, &hold.limit) || hold.units == 0 {
+            complain("holds", format!("holds {} of {}", hold.units, hold.limit));
+        }
+    }
+    findings
+}
+
+/// A limit as it stands, for one key.
+#[derive(Debug)]
+pub struct Watched<'a> {
+    /// Which.
+    pub key: &'a LimitKey,
+    /// What was declared.
+    pub limit: Option<&'a Limit>,
+    /// Units that tasks hold.
+    pub in_use: u32,
+    /// What was begun under it and is still noted.
+    pub begun: &'a [(Timestamp, u32)],
+    /// When it has to be looked at.
+    pub alarm: Option<Timestamp>,
+    /// The first of each lane behind it.
+    pub first: &'a [First<'a>],
+}
+
+/// Who is the first of its lane behind a limit.
+#[derive(Debug)]
+pub struct First<'a> {
+    /// The task.
+    pub row: &'a Row,
+    /// How many units it wants.
+    pub units: u32,
+    /// How many those of its lane want that were let through and have not begun.
+    pub before: u32,
+}
+
+/// Every contradiction between a limit and who stands behind it. `now` is the latest time of which
+/// the store was told.
+pub fn limit(watched: &Watched<'_>, now: Timestamp) -> Vec<Finding> {
+    let Watched { key, limit, in_use, begun, alarm, first } = *watched;
+    let Some(limit) = limit else { return Vec::new() };
+    let mut findings = Vec::new();
+    // What time has freed is let through by the next turn.
+    let rings = |at: Timestamp| alarm.is_some_and(|alarm| alarm <= at);
+    for &First { row, units, before } in first {
+        // Who goes on after a wait has begun before, and is let through by nobody.
+        let is_ready = row.life.state.kind() == Kind::Ready;
+        let before = if is_ready { before } else { 0 };
+        let begun = begun.iter().copied().filter(|_| is_ready);
+        let begun: Vec<_> = begun.chain((before > 0).then_some((now, before))).collect();
+        let room = limit.room(units, in_use.saturating_add(before), &begun, now);
+        let what = match room.next {
+            _ if room.units >= units && !rings(now) => "has room for it",
+            Some(next) if room.units < units && !rings(next) => "is not looked at in time",
+            _ => continue,
+        };
+        let task = row.key.0;
+        let what = format!("task {task} stands behind {key} for {units}, which {what}");
+        findings.push(Finding { rule: "limit", what });
+    }
+    findings
+}
+
+/// Whether a task uses this limit, under whatever key.
+fn uses(row: &Row, limit: &LimitKey) -> bool {
+    row.planned().limits.iter().any(|used| *used.name == *limit.name)
 }
 
 /// Without all rows and the head there is nothing more to be said.
@@ -113,11 +227,13 @@ impl Audit<'_> {
     /// by then. So a gate may be behind its time, and an alarm may lie anywhere between no pause at
     /// all and one without end.
     fn place(&mut self, row: &Row, place: &Place, now: Option<Timestamp>) {
+        let open = if self.head.awaited { Gate::Awaited } else { Gate::Open };
         let gate = match row.life.state {
             State::Ready { .. } if self.head.paused_at.is_some() => Some(Gate::Paused),
+            State::Ready { .. } if row.behind.is_some() => Some(Gate::Limited),
             // The next turn opens what has come due.
             State::Ready { due, .. } if now.is_some_and(|now| due > now) => Some(Gate::Future),
-            State::Ready { .. } => place.gate.filter(|gate| *gate != Gate::Paused),
+            State::Ready { .. } => place.gate.filter(|gate| *gate == Gate::Future).or(Some(open)),
             _ => None,
         };
         let is_ready = row.life.state.kind() == Kind::Ready;
@@ -137,6 +253,11 @@ impl Audit<'_> {
             let what = format_args!("stands in order at {order:?}, and should at {right:?}");
             self.complain("place", row, what);
         }
+        if place.behind != earliest.behind {
+            let (behind, right) = (&place.behind, &earliest.behind);
+            let what = format_args!("is found behind {behind:?}, and should be behind {right:?}");
+            self.complain("place", row, what);
+        }
         let fits = match (earliest.alarm, place.alarm, latest.alarm) {
             (Some(earliest), Some(alarm), Some(latest)) => (earliest..=latest).contains(&alarm),
             (earliest, alarm, _) => earliest == alarm,
@@ -145,6 +266,18 @@ impl Audit<'_> {
             let (alarm, right) = (place.alarm, earliest.alarm);
             let what = format_args!("has its alarm at {alarm:?}, and should at {right:?}");
             self.complain("place", row, what);
+        }
+    }
+
+    fn behind(&mut self, row: &Row) {
+        let Some((limit, _)) = &row.behind else { return };
+        let may = match row.life.state {
+            State::Ready { .. } => self.head.paused_at.is_none(),
+            State::Running { .. } => true,
+            _ => false,
+        };
+        if !may || !uses(row, limit) {
+            self.complain("behind", row, format_args!("stands behind {limit}"));
         }
     }
 

@@ -25,6 +25,7 @@ use crate::lifecycle::{Event, Fence, WorkerId};
 use crate::store::{
     Applied, Change, Claim, Claimed, NewRun, Request, StoreError, TaskKey, Turn, TurnId, Turned,
 };
+use crate::wait::{Awaited, WaitKind, WaitOp};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +60,8 @@ pub struct Dispatcher {
     alarm: Option<Timestamp>,
     looks_at_clock: bool,
     calls_roll: bool,
+    /// Whether an answer that a task waits for may have been lost.
+    asks_all: bool,
     closing: bool,
     /// The numbers of these that are counted; the others are read off.
     readings: Readings,
@@ -72,6 +75,8 @@ struct Owned {
     phase: Phase,
     /// How many tasks come after it and may become ready with its end.
     children: u32,
+    /// Whether it has asked for something of its waits.
+    asks: bool,
     /// What the store has not been told.
     untold: Option<Box<Change>>,
     /// Whether it was asked to stop.
@@ -131,6 +136,7 @@ impl Dispatcher {
             alarm: None,
             looks_at_clock: true,
             calls_roll: false,
+            asks_all: false,
             closing: false,
             readings: Readings::default(),
             todos: Vec::new(),
@@ -216,6 +222,16 @@ impl Dispatcher {
         owned.is_some_and(|owned| owned.stops != Some(Stops::Told))
     }
 
+    /// How many tasks this worker may have, if it has so many: then nothing new begins here.
+    pub fn in_memory_max_reached(&self) -> Option<u32> {
+        (self.tasks.len() >= self.in_memory_max as usize).then_some(self.in_memory_max)
+    }
+
+    /// The suspect that is active, and those that were claimed and wait for their turn, in order.
+    pub fn suspects(&self) -> (Option<TaskKey>, impl Iterator<Item = &Claimed> + Clone) {
+        (self.suspect, self.suspects.iter().map(|claimed| &**claimed))
+    }
+
     /// How many tasks are where.
     pub fn readings(&self) -> Readings {
         Readings {
@@ -252,16 +268,25 @@ impl Dispatcher {
             Said::Resumes => {
                 self.readings.deferred -= u64::from(task.phase == Phase::Deferred);
                 task.phase = Phase::Active;
-                let events = task.untold.as_mut().map(|change| &mut change.events);
-                match events {
-                    Some(events) if matches!(events.last(), Some(Event::Defer { .. })) => {
-                        events.pop();
-                        if events.is_empty() {
+                // What it wants of its waits has to be written before it goes on.
+                let untold = task.untold.as_mut().filter(|change| change.waits.is_empty());
+                match untold {
+                    Some(change) if matches!(change.events.last(), Some(Event::Defer { .. })) => {
+                        change.events.pop();
+                        if change.events.is_empty() {
                             task.untold = None;
                         }
                         self.todos.push(Todo::Resume(key));
                     }
                     _ => self.tell(key, Event::Resume { fence }),
+                }
+            }
+            Said::Asks(op) => {
+                task.asks = true;
+                let is_step = matches!(&op, WaitOp::End { id, .. } if id.kind == WaitKind::Step);
+                self.change(key).waits.push(op);
+                if is_step {
+                    self.tell(key, Event::Step { fence });
                 }
             }
             Said::Ends(end) => self.end(key, end),
@@ -284,6 +309,9 @@ impl Dispatcher {
                 Event::Fail { fence, failure, permanent, chance }
             }
             &End::Snoozed(delay) => Event::Snooze { fence, delay },
+            End::Parked { active, wake, wait, .. } => {
+                Event::Park { fence, active: *active, wake: *wake, wait: wait.clone() }
+            }
             End::Dropped { .. } if stops == Some(Stops::Told) => Event::Stopped { fence },
             // Whatever else drops a body (its runtime, say) has not ended its task.
             &End::Dropped { active } => Event::HandBack { fence, active },
@@ -298,20 +326,23 @@ impl Dispatcher {
                 (change.output, change.inserts) = (output, inserts);
             }
             End::Failed { error, .. } => change.error = Some(error),
+            End::Parked { on, .. } => change.parks_on = on,
             End::Snoozed(_) | End::Dropped { .. } => {}
         }
     }
 
     /// Something to tell the store with the next turn.
     fn tell(&mut self, key: TaskKey, event: Event) {
+        self.change(key).events.push(event);
+    }
+
+    /// What is to be told of a task with the next turn.
+    fn change(&mut self, key: TaskKey) -> &mut Change {
         let task = self.tasks.get_mut(&key).expect("who speaks was found");
-        match &mut task.untold {
-            Some(change) => change.events.push(event),
-            None => {
-                task.untold = Some(Box::new(Change::new(key, event)));
-                self.talking.push_back(key);
-            }
+        if task.untold.is_none() {
+            self.talking.push_back(key);
         }
+        task.untold.get_or_insert_with(|| Box::new(Change::none(key, task.fence)))
     }
 
     /// The next turn to hand in, if there is reason for one. `reserve` keeps up to so many units of
@@ -331,7 +362,14 @@ impl Dispatcher {
         }
         let expected = self.expected();
         let room = self.in_memory_max.saturating_sub(self.tasks.len() as u32);
-        let wanted = if self.closing { 0 } else { expected.min(room) };
+        // What somebody here waits for may come in although there is no room: nobody would ever
+        // make any.
+        let only_awaited = room == 0;
+        let wanted = match (self.closing, only_awaited) {
+            (true, _) => 0,
+            (false, true) => expected.min(slots),
+            (false, false) => expected.min(room),
+        };
         let units = if wanted == 0 { 0 } else { reserve(wanted) };
         let ahead = (wanted - units).min(slots.saturating_sub(self.ahead));
         let speaks = !self.talking.is_empty()
@@ -356,7 +394,7 @@ impl Dispatcher {
             requests,
             recover: self.dead.front().copied(),
             roll_call: std::mem::take(&mut self.calls_roll),
-            claim: Claim { units, ahead, heaviest: slots },
+            claim: Claim { units, ahead, heaviest: slots, only_awaited },
         });
         self.looks_at_clock = false;
         // Where memory is the bound, what ends with this turn makes room for more.
@@ -384,7 +422,14 @@ impl Dispatcher {
         let unblocked = unblocked.filter(|task| task.phase == Phase::Over);
         // A task that ends may itself be ready again at once.
         let unblocked: u32 = unblocked.map(|task| task.children.saturating_add(1)).sum();
-        u32::try_from(submitted).unwrap_or(u32::MAX).saturating_add(unblocked)
+        // A run that a task begins; a parked task that a signal wakes.
+        let asking = self.talking.iter().take(TURN_MAX).filter_map(|key| self.tasks.get(key));
+        let asking = asking.filter(|task| task.asks).filter_map(|task| task.untold.as_deref());
+        let begun: usize = asking.flat_map(|change| &change.waits).map(roots).sum();
+        let requests = self.requests.iter().take(TURN_MAX);
+        let woken = requests.filter(|(request, _)| matches!(request, Request::Signal(_))).count();
+        let others = u32::try_from(submitted + begun + woken).unwrap_or(u32::MAX);
+        others.saturating_add(unblocked)
     }
 
     fn changes(&mut self) -> Vec<Change> {
@@ -418,6 +463,14 @@ impl Dispatcher {
                 _ => None,
             });
         }
+        for (task, fence, answer) in turned.answers {
+            if self.tasks.get(&task).is_some_and(|owned| owned.fence == fence) {
+                self.todos.push(Todo::Answer(task, fence, answer));
+            }
+        }
+        for (task, fence) in turned.ask_again {
+            self.todos.push(Todo::AskAgain(task, fence));
+        }
         for told in turned.told {
             if told.worker == self.worker {
                 self.told(told.task, told.fence, told.kind.is_terminal());
@@ -429,7 +482,7 @@ impl Dispatcher {
         self.todos.extend(turned.ended.into_iter().map(Todo::RunEnded));
         // More that nobody fits into what is free is no reason to ask again before something ends;
         // more that was not asked for is.
-        self.more = turned.more;
+        self.more = turned.more || turn.claim.only_awaited;
         self.hungry |= turned.more && !(asks_all && turned.claimed.is_empty());
         for claimed in turned.claimed {
             self.take_up(Box::new(claimed));
@@ -449,8 +502,7 @@ impl Dispatcher {
     /// What became of one change.
     fn changed(&mut self, change: &Change, applied: Applied) {
         let key = change.task;
-        let shown = change.events.iter().find_map(Event::shown_fence);
-        let Some(task) = self.tasks.get(&key).filter(|task| Some(task.fence) == shown) else {
+        let Some(task) = self.tasks.get(&key).filter(|task| task.fence == change.fence) else {
             return;
         };
         if let Applied::Lost { actual } = applied {
@@ -482,6 +534,7 @@ impl Dispatcher {
     fn stop_instead(&mut self, change: &Change, fence: Fence) {
         let goes_on = |event: &Event| matches!(event, Event::Defer { .. } | Event::Resume { .. });
         let mut left = change.clone();
+        left.waits.clear();
         left.events.retain(|event| !goes_on(event));
         match left.events.is_empty() {
             true => self.told(change.task, fence, false),
@@ -531,10 +584,13 @@ impl Dispatcher {
         let key = claimed.key;
         let begun = claimed.life.state.kind() == crate::lifecycle::Kind::Active;
         let children = claimed.plan.graph().children(claimed.index).len() as u32;
+        // Whoever waits for its run as a row may become ready with its end.
+        let children = children + u32::from(claimed.awaited);
         let task = Owned {
             fence: claimed.life.fence,
             phase: if begun { Phase::Active } else { Phase::Ahead },
             children,
+            asks: false,
             untold: None,
             stops: None,
         };
@@ -587,6 +643,12 @@ impl Dispatcher {
                 self.strays.push(Change::new(key, event));
             }
         }
+        if std::mem::take(&mut self.asks_all) {
+            let asking = self.tasks.iter().filter(|(_, task)| task.asks);
+            let mut asking: Vec<_> = asking.map(|(&key, task)| (key, task.fence)).collect();
+            asking.sort_unstable();
+            self.todos.extend(asking.into_iter().map(|(key, fence)| Todo::AskAgain(key, fence)));
+        }
         let roll: HashMap<TaskKey, Fence> = roll.iter().copied().collect();
         let is_gone =
             |(&key, task): (&TaskKey, &Owned)| (roll.get(&key) != Some(&task.fence)).then_some(key);
@@ -602,6 +664,7 @@ impl Dispatcher {
     fn hold(&mut self, error: StoreError) {
         let Some(in_flight) = &mut self.in_flight else { return };
         self.readings.failed_turns += 1;
+        self.asks_all = true;
         in_flight.failed = true;
         let pause = in_flight.pause;
         in_flight.pause = (pause * 2).min(RETRY.1);
@@ -676,6 +739,14 @@ impl Dispatcher {
             }
             None => self.todos.push(way(key, fence)),
         }
+    }
+}
+
+/// How many tasks become ready with what a task asks for.
+fn roots(op: &WaitOp) -> usize {
+    match op {
+        WaitOp::Begin { what: Awaited::Child(run), .. } => run.plan.root_count(),
+        _ => 0,
     }
 }
 

@@ -10,7 +10,9 @@
 //! - [`graph`]: the graph of a workflow, and what follows from the states of its tasks; [`plan`]: a
 //!   graph with the rules of its tasks, as it is stored with a run.
 //! - [`store`]: the seam to where the truth is; [`rows`] and [`turn`]: what every store shares.
+//! - [`wait`]: waits that a store knows; [`limit`]: bounds that all workers share.
 //! - [`dispatcher`]: the state of one worker, and what it does about what happens.
+//! - [`explain`]: why a task is not running.
 //! - [`duration`]: durations as people write them (`"5m"`, `"1h30m"`, `"90"`).
 //! - [`RunId`], [`TaskExecutionId`], [`Timestamp`].
 
@@ -19,10 +21,12 @@ mod backoff;
 pub mod chain;
 pub mod dispatcher;
 pub mod duration;
+pub mod explain;
 pub mod graph;
 mod id;
 pub mod keys;
 pub mod lifecycle;
+pub mod limit;
 pub mod memory;
 pub mod plan;
 pub mod rows;
@@ -30,6 +34,7 @@ pub mod slot;
 pub mod store;
 mod timestamp;
 pub mod turn;
+pub mod wait;
 
 pub use backoff::{Backoff, InvalidBackoff};
 pub use id::{InvalidId, RunId, TaskExecutionId};

@@ -139,6 +139,8 @@ pub enum State {
         since: Timestamp,
         /// When it is woken at the latest, if time is among what it waits for.
         wake: Option<Timestamp>,
+        /// What for, in words.
+        wait: String,
     },
     /// Returned its value.
     Succeeded,
@@ -308,6 +310,8 @@ pub enum Event {
         active: Duration,
         /// When to wake it at the latest.
         wake: Option<Timestamp>,
+        /// What for, in words.
+        wait: String,
     },
     /// What it waits for as a row has come.
     Wake,
@@ -586,9 +590,9 @@ impl Life {
                 to.recoveries = 0;
                 *activity = Activity::Active { begun_at };
             }
-            (&Event::Park { active, wake, .. }, _) => {
+            (&Event::Park { active, wake, ref wait, .. }, _) => {
                 to.active = active;
-                to.state = State::Parked { since: now, wake };
+                to.state = State::Parked { since: now, wake, wait: wait.clone() };
             }
             (&Event::Fail { failure, permanent, chance, .. }, _) => {
                 to.fail(rules, failure, permanent, chance, now);

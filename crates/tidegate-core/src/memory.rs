@@ -3,7 +3,7 @@
 //! It is plain maps behind one lock. What a turn does is decided by [`turn::take`], as in every
 //! store; here stands how rows are found and written, with the indexes that other stores have too:
 //! what can be claimed by lane and order, alarms by time, tasks by worker, runs by name and by
-//! idempotency key.
+//! idempotency key, open waits by what they are for, signals that nobody has taken, holds by limit.
 //!
 //! Invariants: every index agrees with the rows, which [`Store::audit`] checks; numbers of tasks,
 //! workers and records only grow. A turn that panics leaves the store unusable, and it says so,
@@ -12,15 +12,20 @@
 //! Deliberately absent: a clock, chance, files, and whether a process is alive. A worker here is
 //! alive until somebody says otherwise ([`MemoryStore::kill`]).
 
+mod explain;
+
+use crate::explain::Looked;
 use crate::graph::TaskIndex;
-use crate::lifecycle::{State, WorkerId};
+use crate::lifecycle::{Kind, State, WorkerId};
+use crate::limit::{Hold, Limit, LimitKey, LimitState};
 use crate::plan::Plan;
 use crate::rows::{Gate, Head, Owned, Payload, Place, Row, Rows, Write};
 use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
     Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved, WhyUnserved,
 };
-use crate::{RunId, Timestamp, audit, turn};
+use crate::wait::{NewSignal, WaitId, WaitKind, Waiting};
+use crate::{RunId, Timestamp, audit, limit, turn};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::convert::Infallible;
@@ -130,13 +135,28 @@ impl Store for MemoryStore {
         self.with(|memory| memory.unserved())
     }
 
+    fn limits(&self) -> Answer<'_, Vec<LimitState>> {
+        self.with(|memory| memory.limit_states())
+    }
+
+    fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
+        self.with(move |memory| {
+            match crate::explain::look(&mut explain::Reading(memory), task, now) {
+                Ok(looked) => looked,
+            }
+        })
+    }
+
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.with(|memory| memory.audit())
     }
 }
 
-/// What can be claimed in a queue, by order and number.
+/// Tasks by lane, and in each by order and number.
 type Lanes = BTreeMap<Lane, BTreeSet<(Timestamp, TaskKey)>>;
+
+/// The same by queue.
+type Queues = BTreeMap<Arc<str>, Lanes>;
 
 /// What is remembered.
 #[derive(Default)]
@@ -148,6 +168,15 @@ struct Memory {
     /// By what is paused, the oldest pause first.
     pauses: HashMap<Scope, Vec<Pause>>,
     workers: BTreeMap<WorkerId, Worker>,
+    words: BTreeSet<(WorkerId, TaskKey)>,
+    waits: BTreeMap<(TaskKey, WaitId), Waiting>,
+    /// Their numbers are those of their places, from 1.
+    signals: Vec<Signal>,
+    limits: BTreeMap<String, Limit>,
+    holds: BTreeMap<(TaskKey, LimitKey), Hold>,
+    /// What was begun under limits of late.
+    begun: BTreeMap<LimitKey, Vec<(Timestamp, u32)>>,
+    limit_alarms: BTreeMap<LimitKey, Timestamp>,
     /// The last number given to a worker.
     last_worker: u64,
     /// The last number given to a task.
@@ -159,12 +188,34 @@ struct Memory {
     runs: BTreeMap<RunKey, Vec<u64>>,
     ids: BTreeMap<RunId, RunKey>,
     keys: BTreeMap<(Arc<str>, String, String), RunKey>,
-    /// What can be claimed, by queue.
-    open: BTreeMap<Arc<str>, Lanes>,
+    /// What can be claimed, and is not, or is, of a run that some task waits for.
+    open: [Queues; 2],
+    /// What stands behind which limit.
+    behind: BTreeMap<LimitKey, Queues>,
     alarms: BTreeSet<(Timestamp, TaskKey)>,
     owned: BTreeSet<(WorkerId, TaskKey)>,
     /// How many stand behind each gate.
     gates: HashMap<Gate, u64>,
+    parked: u64,
+    /// Open waits for signals, by run and name, the oldest first.
+    signal_waits: BTreeSet<(RunKey, Arc<str>, Timestamp, TaskKey, WaitId)>,
+    /// Open waits for the end of a run.
+    run_waits: BTreeSet<(RunKey, TaskKey, WaitId)>,
+    sent: BTreeSet<(RunKey, u128)>,
+    /// Signals that nobody has taken, by run and name, the oldest first.
+    untaken: BTreeSet<(RunKey, Arc<str>, u64)>,
+    held: BTreeSet<(LimitKey, TaskKey)>,
+    alarms_of_limits: BTreeSet<(Timestamp, LimitKey)>,
+}
+
+/// A signal that was sent.
+#[derive(Clone)]
+struct Signal {
+    id: u128,
+    run: RunKey,
+    name: Arc<str>,
+    body: Option<Bytes>,
+    taken_by: Option<TaskKey>,
 }
 
 /// A worker that is known.
@@ -253,10 +304,15 @@ impl Memory {
     /// Who still owns something stays known, as dead, until that is taken over.
     fn dismiss(&mut self, worker: WorkerId) {
         if self.owned_by(worker).next().is_none() {
-            self.workers.remove(&worker);
+            self.remove(worker);
         } else if let Some(worker) = self.workers.get_mut(&worker) {
             worker.alive = false;
         }
+    }
+
+    fn remove(&mut self, worker: WorkerId) {
+        self.workers.remove(&worker);
+        self.words.retain(|(for_whom, _)| *for_whom != worker);
     }
 
     fn owned_by(&self, worker: WorkerId) -> impl Iterator<Item = TaskKey> + '_ {
@@ -294,46 +350,119 @@ impl Memory {
 
     // ------------------------------------------------------------------------------- indexes --
 
-    fn link(&mut self, row: &Row, head: &Head, place: Place) {
+    fn link(&mut self, row: &Row, head: &Head, place: &Place) {
         if let Some(gate) = place.gate {
             *self.gates.entry(gate).or_default() += 1;
         }
-        if let (Some(Gate::Open), Some(order)) = (place.gate, place.order) {
-            let lanes = self.open.entry(head.queue.clone()).or_default();
+        if let (Some(queues), Some(order)) = (self.queues(place), place.order) {
+            let lanes = queues.entry(head.queue.clone()).or_default();
             lanes.entry(Lane::of(row)).or_default().insert((order, row.key));
         }
         self.alarms.extend(place.alarm.map(|alarm| (alarm, row.key)));
+        self.parked += u64::from(row.life.state.kind() == Kind::Parked);
         if let State::Running { worker, .. } = row.life.state {
             self.owned.insert((worker, row.key));
         }
     }
 
-    fn unlink(&mut self, row: &Row, head: &Head, place: Place) {
+    /// Among which tasks one with this place is found, if among any.
+    fn queues(&mut self, place: &Place) -> Option<&mut Queues> {
+        match (place.gate, &place.behind) {
+            (Some(Gate::Open), _) => Some(&mut self.open[0]),
+            (Some(Gate::Awaited), _) => Some(&mut self.open[1]),
+            (_, Some(limit)) => Some(self.behind.entry(limit.clone()).or_default()),
+            _ => None,
+        }
+    }
+
+    fn unlink(&mut self, row: &Row, head: &Head, place: &Place) {
         if let Some(count) = place.gate.and_then(|gate| self.gates.get_mut(&gate)) {
             *count -= 1;
         }
-        if let (Some(Gate::Open), Some(order)) = (place.gate, place.order) {
-            self.close(&head.queue, &Lane::of(row), (order, row.key));
+        if let (Some(queues), Some(order)) = (self.queues(place), place.order) {
+            close(queues, &head.queue, &Lane::of(row), (order, row.key));
+        }
+        if let Some(limit) = &place.behind
+            && self.behind.get(limit).is_some_and(BTreeMap::is_empty)
+        {
+            self.behind.remove(limit);
         }
         if let Some(alarm) = place.alarm {
             self.alarms.remove(&(alarm, row.key));
         }
+        self.parked -= u64::from(row.life.state.kind() == Kind::Parked);
         if let State::Running { worker, .. } = row.life.state {
             self.owned.remove(&(worker, row.key));
         }
     }
 
-    /// Takes a task out of what can be claimed; lanes and queues where nothing is left go too.
-    fn close(&mut self, queue: &Arc<str>, lane: &Lane, entry: (Timestamp, TaskKey)) {
-        let Some(lanes) = self.open.get_mut(queue) else { return };
-        let Some(entries) = lanes.get_mut(lane) else { return };
-        entries.remove(&entry);
-        if entries.is_empty() {
-            lanes.remove(lane);
+    // ----------------------------------------------------------------------- waits and limits --
+
+    fn waits_of(&self, task: TaskKey) -> impl Iterator<Item = &Waiting> {
+        let first = WaitId::new(WaitKind::Step, "", 0);
+        let of_task = move |((other, _), _): &(&(TaskKey, WaitId), &Waiting)| *other == task;
+        self.waits.range((task, first)..).take_while(of_task).map(|(_, wait)| wait)
+    }
+
+    fn link_wait(&mut self, task: TaskKey, wait: &Waiting) {
+        let Some(run) = wait.run.filter(|_| wait.is_open()) else { return };
+        let (id, name) = (wait.id.clone(), wait.id.name.clone());
+        match id.kind {
+            WaitKind::Signal => drop(self.signal_waits.insert((run, name, wait.since, task, id))),
+            kind if is_for_run(kind) => drop(self.run_waits.insert((run, task, id))),
+            _ => {}
         }
-        if lanes.is_empty() {
-            self.open.remove(queue);
+    }
+
+    fn unlink_wait(&mut self, task: TaskKey, wait: &Waiting) {
+        let Some(run) = wait.run.filter(|_| wait.is_open()) else { return };
+        let (id, name) = (wait.id.clone(), wait.id.name.clone());
+        self.run_waits.remove(&(run, task, id.clone()));
+        self.signal_waits.remove(&(run, name, wait.since, task, id));
+    }
+
+    fn link_signal(&mut self, number: u64, signal: &Signal) {
+        self.sent.insert((signal.run, signal.id));
+        let entry = (signal.run, signal.name.clone(), number);
+        match signal.taken_by {
+            None => self.untaken.insert(entry),
+            Some(_) => self.untaken.remove(&entry),
+        };
+    }
+
+    fn holds_of(&self, task: TaskKey) -> impl Iterator<Item = &Hold> {
+        let first = LimitKey::new("", "");
+        let of_task = move |((other, _), _): &(&(TaskKey, LimitKey), &Hold)| *other == task;
+        self.holds.range((task, first)..).take_while(of_task).map(|(_, hold)| hold)
+    }
+
+    fn units_of(&self, limit: &LimitKey) -> u32 {
+        let first = (limit.clone(), TaskKey(i64::MIN));
+        let held = self.held.range(first..).take_while(|(other, _)| other == limit);
+        held.map(|(limit, task)| self.holds[&(*task, limit.clone())].units).sum()
+    }
+
+    fn limit_states(&self) -> Vec<LimitState> {
+        let mut used: BTreeSet<&LimitKey> = self.held.iter().map(|(limit, _)| limit).collect();
+        used.extend(self.behind.keys());
+        let state = |limit: &Limit, key: &LimitKey| {
+            let queues = self.behind.get(key).into_iter().flat_map(BTreeMap::values).flatten();
+            LimitState {
+                limit: limit.clone(),
+                key: key.key.to_string(),
+                in_use: self.units_of(key),
+                waiting: queues.map(|(_, tasks)| tasks.len() as u64).sum(),
+            }
+        };
+        let mut states = Vec::new();
+        for (name, limit) in &self.limits {
+            let keys: Vec<_> = used.iter().filter(|key| *key.name == **name).collect();
+            if keys.is_empty() {
+                states.push(state(limit, &LimitKey::new(name.as_str(), "")));
+            }
+            states.extend(keys.into_iter().map(|key| state(limit, key)));
         }
+        states
     }
 
     // ----------------------------------------------------------------------- what can be read --
@@ -396,9 +525,11 @@ impl Memory {
     fn counts(&self) -> Counts {
         let behind = |gate| self.gates.get(&gate).copied().unwrap_or(0);
         Counts {
-            ready: behind(Gate::Open),
+            ready: behind(Gate::Open) + behind(Gate::Awaited),
             future: behind(Gate::Future),
             paused: behind(Gate::Paused),
+            limited: behind(Gate::Limited),
+            parked: self.parked,
             running: self.owned.len() as u64,
         }
     }
@@ -436,10 +567,41 @@ impl Memory {
             let rows: Vec<_> = self.rows_of(run).cloned().collect();
             let records = self.records_after(Some(run), 0, u32::MAX);
             findings.extend(audit::run(&rows, Some(&records), is_known, self.latest));
+            for (row, _) in &rows {
+                let waits: Vec<_> = self.waits_of(row.key).cloned().collect();
+                let holds: Vec<_> = self.holds_of(row.key).cloned().collect();
+                findings.extend(audit::waits(row, &waits, &holds));
+            }
         }
+        findings.extend(self.behind.keys().flat_map(|limit| self.audit_limit(limit)));
         let index = |what: &str| Finding { rule: "index", what: what.to_owned() };
         findings.extend(self.wrong_indexes().into_iter().map(index));
         findings
+    }
+
+    fn audit_limit(&self, limit: &LimitKey) -> Vec<Finding> {
+        let lanes = self.behind.get(limit).into_iter().flat_map(BTreeMap::values).flatten();
+        let units_of = |task: &TaskKey| {
+            let keys = self.kept(*task, Payload::Keys);
+            let uses = limit::uses(self.tasks[task].0.planned(), keys.as_deref());
+            uses.iter().find(|(used, _)| used == limit).map_or(0, |(_, units)| *units)
+        };
+        let first = lanes.filter_map(|(lane, tasks)| {
+            let row = &self.tasks[&tasks.first()?.1].0;
+            let queue = &self.head(row.run()).queue;
+            let open = self.open.iter().filter_map(|open| open.get(queue)?.get(lane)).flatten();
+            let before = open.map(|(_, task)| units_of(task)).sum();
+            Some(audit::First { row, units: units_of(&row.key), before })
+        });
+        let watched = audit::Watched {
+            key: limit,
+            limit: self.limits.get(&*limit.name),
+            in_use: self.units_of(limit),
+            begun: self.begun.get(limit).map_or(&[], Vec::as_slice),
+            alarm: self.limit_alarms.get(limit).copied(),
+            first: &first.collect::<Vec<_>>(),
+        };
+        audit::limit(&watched, self.latest.unwrap_or(Timestamp::from_micros(0)))
     }
 
     /// The indexes, made anew, that differ from those kept.
@@ -448,7 +610,7 @@ impl Memory {
         let (mut unpaused, mut keys) = (false, BTreeMap::new());
         for (row, place) in self.tasks.values() {
             let head = self.head(row.run());
-            fresh.link(row, head, *place);
+            fresh.link(row, head, place);
             if row.head.is_some() {
                 fresh.ids.insert(head.id, row.run());
                 keys.extend(names(head, &row.plan).map(|names| (names, row.run())));
@@ -457,19 +619,71 @@ impl Memory {
             }
         }
         fresh.gates.extend(self.gates.iter().filter(|&(_, &n)| n == 0).map(|(&gate, _)| (gate, 0)));
+        for ((task, _), wait) in &self.waits {
+            fresh.link_wait(*task, wait);
+        }
+        for (number, signal) in (1..).zip(&self.signals) {
+            fresh.link_signal(number, signal);
+        }
+        fresh.held.extend(self.holds.keys().map(|(task, limit)| (limit.clone(), *task)));
+        let alarms = self.limit_alarms.iter().map(|(limit, alarm)| (*alarm, limit.clone()));
+        fresh.alarms_of_limits.extend(alarms);
+        let is_taken = |((task, _), wait): (&(TaskKey, WaitId), &Waiting)| {
+            let signal = wait.signal.and_then(|signal| self.signals.get(signal as usize - 1));
+            wait.signal.is_none() || signal.is_some_and(|signal| signal.taken_by == Some(*task))
+        };
+        let is_awaited = |(run, name, _): &(RunKey, Arc<str>, u64)| {
+            self.signal_waits.iter().any(|(of, named, ..)| (of, named) == (run, name))
+        };
         let checks = [
             (
                 fresh.open == self.open,
                 "the tasks that can be claimed are not those with an open gate",
             ),
+            (
+                fresh.behind == self.behind,
+                "the tasks behind limits are not those with such a place",
+            ),
             (fresh.alarms == self.alarms, "the alarms are not those of the tasks"),
             (fresh.owned == self.owned, "the tasks of the workers are not those that run"),
+            (fresh.parked == self.parked, "the count of those that are parked is wrong"),
+            (
+                fresh.signal_waits == self.signal_waits && fresh.run_waits == self.run_waits,
+                "the open waits are not those of the tasks",
+            ),
+            (
+                fresh.sent == self.sent && fresh.untaken == self.untaken,
+                "the signals that nobody has taken are not those that were sent",
+            ),
+            (fresh.held == self.held, "what is held of the limits is not what tasks hold"),
+            (
+                fresh.alarms_of_limits == self.alarms_of_limits,
+                "the alarms of limits are not those that were set",
+            ),
+            (self.waits.iter().all(is_taken), "a signal that has ended a wait is not taken by it"),
+            (
+                !self.untaken.iter().any(is_awaited),
+                "somebody waits for a signal that nobody has taken",
+            ),
             (fresh.gates == self.gates, "the counts are not those of the tasks"),
             (fresh.ids == self.ids, "the names of runs are not those of their first tasks"),
             (keys == self.keys, "the idempotency keys are not those of the runs"),
             (!unpaused, "a run is paused without a pause, or has one and is not paused"),
         ];
         checks.into_iter().filter(|(agrees, _)| !agrees).map(|(_, what)| what).collect()
+    }
+}
+
+/// Takes a task out of where it is found; lanes and queues where nothing is left go too.
+fn close(queues: &mut Queues, queue: &Arc<str>, lane: &Lane, entry: (Timestamp, TaskKey)) {
+    let Some(lanes) = queues.get_mut(queue) else { return };
+    let Some(entries) = lanes.get_mut(lane) else { return };
+    entries.remove(&entry);
+    if entries.is_empty() {
+        lanes.remove(lane);
+    }
+    if lanes.is_empty() {
+        queues.remove(queue);
     }
 }
 
@@ -522,7 +736,9 @@ impl Rows for Memory {
     }
 
     fn next_alarm(&mut self) -> Result<Option<Timestamp>, Infallible> {
-        Ok(self.alarms.first().map(|&(alarm, _)| alarm))
+        let tasks = self.alarms.first().map(|&(alarm, _)| alarm);
+        let limits = self.alarms_of_limits.first().map(|&(alarm, _)| alarm);
+        Ok(tasks.into_iter().chain(limits).min())
     }
 
     fn owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Infallible> {
@@ -537,11 +753,15 @@ impl Rows for Memory {
         &mut self,
         worker: WorkerId,
         heaviest: u32,
+        only_awaited: bool,
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
         let Some(worker) = self.workers.get(&worker) else { return Ok(Vec::new()) };
         let served = worker.queues.iter().filter(|queue| !self.is_queue_paused(queue));
-        let lanes = served.filter_map(|queue| self.open.get(queue.as_str())).flatten();
+        let open = &self.open[usize::from(only_awaited)..];
+        let lanes =
+            served.flat_map(|queue| open.iter().filter_map(|open| open.get(queue.as_str())));
+        let lanes = lanes.flatten();
         let lanes = lanes.filter(|(lane, _)| worker.can_run(lane, heaviest));
         let mut lanes: Vec<_> = lanes.map(|(_, tasks)| tasks.iter().copied()).collect();
 
@@ -605,18 +825,18 @@ impl Rows for Memory {
             }
             self.runs.entry(row.run()).or_default();
         }
-        self.link(row, head, place);
+        self.link(row, head, &place);
         let before = self.tasks.insert(row.key, (row.clone(), place));
         assert!(before.is_none(), "the number of a new task was never used before");
         Ok(())
     }
 
     fn update(&mut self, Write { row, head, place }: Write<'_>) -> Result<(), Infallible> {
-        let before = self.tasks.insert(row.key, (row.clone(), place));
+        let before = self.tasks.insert(row.key, (row.clone(), place.clone()));
         let (was, was_at) = before.expect("what is replaced was there");
         // A run never changes its queue, so the head of today finds the place of yesterday.
-        self.unlink(&was, head, was_at);
-        self.link(row, head, place);
+        self.unlink(&was, head, &was_at);
+        self.link(row, head, &place);
         Ok(())
     }
 
@@ -649,7 +869,193 @@ impl Rows for Memory {
     }
 
     fn forget(&mut self, worker: WorkerId) -> Result<(), Infallible> {
-        self.workers.remove(&worker);
+        self.remove(worker);
         Ok(())
     }
+
+    fn leave_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Infallible> {
+        self.words.insert((worker, task));
+        Ok(())
+    }
+
+    fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Infallible> {
+        let all = (worker, TaskKey(i64::MIN))..=(worker, TaskKey(i64::MAX));
+        Ok(self.words.extract_if(all, |_| true).map(|(_, task)| task).collect())
+    }
+
+    fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {
+        Ok(self.waits_of(task).cloned().collect())
+    }
+
+    fn wait(&mut self, task: TaskKey, id: &WaitId) -> Result<Option<Waiting>, Infallible> {
+        Ok(self.waits.get(&(task, id.clone())).cloned())
+    }
+
+    fn put_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Infallible> {
+        if let Some(before) = self.waits.insert((task, wait.id.clone()), wait.clone()) {
+            self.unlink_wait(task, &before);
+        }
+        self.link_wait(task, wait);
+        Ok(())
+    }
+
+    fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Infallible> {
+        if let Some(before) = self.waits.remove(&(task, id.clone())) {
+            self.unlink_wait(task, &before);
+        }
+        Ok(())
+    }
+
+    fn signal_wait(
+        &mut self,
+        run: RunKey,
+        name: &str,
+    ) -> Result<Option<(TaskKey, WaitId)>, Infallible> {
+        let (first, task) = (Timestamp::from_micros(i64::MIN), TaskKey(i64::MIN));
+        let from = (run, Arc::from(name), first, task, WaitId::new(WaitKind::Step, "", 0));
+        let first = self.signal_waits.range(from..).next();
+        let first = first.filter(|(of, named, ..)| *of == run && **named == *name);
+        Ok(first.map(|(.., task, id)| (*task, id.clone())))
+    }
+
+    fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Infallible> {
+        let from = (run, TaskKey(i64::MIN), WaitId::new(WaitKind::Step, "", 0));
+        let open = self.run_waits.range(from..).take_while(|(of, ..)| *of == run);
+        Ok(open.map(|(_, task, id)| (*task, id.clone())).collect())
+    }
+
+    fn waited_by(&mut self, run: RunKey, tasks: u32) -> Result<Vec<RunKey>, Infallible> {
+        let tasks = (0..tasks).map(|index| run.task(TaskIndex::from_u32(index)));
+        let waits = tasks.flat_map(|task| self.waits_of(task));
+        let open = waits.filter(|wait| wait.is_open() && is_for_run(wait.id.kind));
+        Ok(open.filter_map(|wait| wait.run).collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    fn add_signal(
+        &mut self,
+        run: RunKey,
+        signal: &NewSignal,
+        _: Timestamp,
+    ) -> Result<u64, Infallible> {
+        let NewSignal { id, name, body, .. } = signal.clone();
+        let (number, signal) =
+            (self.signals.len() as u64 + 1, Signal { id, run, name, body, taken_by: None });
+        self.link_signal(number, &signal);
+        self.signals.push(signal);
+        Ok(number)
+    }
+
+    fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Infallible> {
+        Ok(self.sent.contains(&(run, id)))
+    }
+
+    fn next_signal(
+        &mut self,
+        run: RunKey,
+        name: &str,
+    ) -> Result<Option<(u64, Option<Bytes>)>, Infallible> {
+        let mut signals = self.untaken.range((run, Arc::from(name), 0)..);
+        let next = signals.next().filter(|(of, named, _)| *of == run && **named == *name);
+        Ok(next.map(|(.., number)| (*number, self.signals[*number as usize - 1].body.clone())))
+    }
+
+    fn take_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Infallible> {
+        let taken = &mut self.signals[signal as usize - 1];
+        taken.taken_by = by;
+        let taken = taken.clone();
+        self.link_signal(signal, &taken);
+        Ok(())
+    }
+
+    fn limit(&mut self, name: &str) -> Result<Option<Limit>, Infallible> {
+        Ok(self.limits.get(name).cloned())
+    }
+
+    fn set_limit(&mut self, limit: &Limit) -> Result<(), Infallible> {
+        self.limits.insert(limit.name().to_owned(), limit.clone());
+        Ok(())
+    }
+
+    fn in_use(&mut self, limit: &LimitKey) -> Result<u32, Infallible> {
+        Ok(self.units_of(limit))
+    }
+
+    fn holds(&mut self, task: TaskKey) -> Result<Vec<Hold>, Infallible> {
+        Ok(self.holds_of(task).cloned().collect())
+    }
+
+    fn hold(&mut self, task: TaskKey, hold: &Hold) -> Result<(), Infallible> {
+        self.holds.insert((task, hold.limit.clone()), hold.clone());
+        self.held.insert((hold.limit.clone(), task));
+        Ok(())
+    }
+
+    fn let_go(&mut self, task: TaskKey, limit: &LimitKey) -> Result<(), Infallible> {
+        self.holds.remove(&(task, limit.clone()));
+        self.held.remove(&(limit.clone(), task));
+        Ok(())
+    }
+
+    fn begun(&mut self, limit: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Infallible> {
+        Ok(self.begun.get(limit).cloned().unwrap_or_default())
+    }
+
+    fn note_begun(
+        &mut self,
+        limit: &LimitKey,
+        at: Timestamp,
+        units: u32,
+        forget: Timestamp,
+    ) -> Result<(), Infallible> {
+        let begun = self.begun.entry(limit.clone()).or_default();
+        begun.retain(|(at, _)| *at >= forget);
+        begun.push((at, units));
+        Ok(())
+    }
+
+    fn behind(
+        &mut self,
+        limit: &LimitKey,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
+        let lanes = self.behind.get(limit).into_iter().flat_map(BTreeMap::values).flatten();
+        let mut first: Vec<_> =
+            lanes.flat_map(|(_, tasks)| tasks.iter().copied().take(max as usize)).collect();
+        first.sort_unstable();
+        Ok(first)
+    }
+
+    fn keys_behind(&mut self, name: &str) -> Result<Vec<LimitKey>, Infallible> {
+        let all = self.behind.range(LimitKey::new(name, "")..).map(|(limit, _)| limit);
+        Ok(all.take_while(|limit| *limit.name == *name).cloned().collect())
+    }
+
+    fn limit_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, Infallible> {
+        Ok(self.limit_alarms.get(limit).copied())
+    }
+
+    fn set_limit_alarm(
+        &mut self,
+        limit: &LimitKey,
+        alarm: Option<Timestamp>,
+    ) -> Result<(), Infallible> {
+        let before = match alarm {
+            Some(alarm) => self.limit_alarms.insert(limit.clone(), alarm),
+            None => self.limit_alarms.remove(limit),
+        };
+        if let Some(before) = before {
+            self.alarms_of_limits.remove(&(before, limit.clone()));
+        }
+        self.alarms_of_limits.extend(alarm.map(|alarm| (alarm, limit.clone())));
+        Ok(())
+    }
+
+    fn due_limits(&mut self, now: Timestamp, max: u32) -> Result<Vec<LimitKey>, Infallible> {
+        let due = self.alarms_of_limits.iter().take_while(|(alarm, _)| *alarm <= now);
+        Ok(due.take(max as usize).map(|(_, limit)| limit.clone()).collect())
+    }
+}
+
+fn is_for_run(kind: WaitKind) -> bool {
+    matches!(kind, WaitKind::Child | WaitKind::Run)
 }

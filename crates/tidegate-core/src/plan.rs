@@ -97,6 +97,44 @@ pub struct LimitUse {
     pub units: u32,
 }
 
+impl LimitUse {
+    /// One unit of the limit of this name.
+    pub fn of(name: impl Into<String>) -> Self {
+        LimitUse { name: name.into(), key: None, units: 1 }
+    }
+
+    /// The limit counts for each key by itself; this task's is found in its run's input at this
+    /// path, as in `"customer.id"`. An item of a list has it in itself, if it is there.
+    pub fn by(mut self, path: impl Into<String>) -> Self {
+        self.key = Some(path.into());
+        self
+    }
+
+    /// So many units of it.
+    pub fn units(mut self, units: u32) -> Self {
+        self.units = units;
+        self
+    }
+}
+
+impl From<&str> for LimitUse {
+    fn from(name: &str) -> Self {
+        LimitUse::of(name)
+    }
+}
+
+impl From<String> for LimitUse {
+    fn from(name: String) -> Self {
+        LimitUse::of(name)
+    }
+}
+
+impl From<(&str, u32)> for LimitUse {
+    fn from((name, units): (&str, u32)) -> Self {
+        LimitUse::of(name).units(units)
+    }
+}
+
 impl Default for TaskPlan {
     /// One slot, one attempt, and nothing asked for.
     fn default() -> Self {

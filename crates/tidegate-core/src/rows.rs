@@ -6,8 +6,10 @@
 
 use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Fence, Kind, Life, State, WorkerId};
+use crate::limit::{Hold, Limit, LimitKey};
 use crate::plan::{Plan, TaskPlan};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
+use crate::wait::{NewSignal, WaitId, Waiting};
 use crate::{RunId, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,11 @@ pub struct Row {
     pub turn: TurnId,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
+    /// Whether waits of it are stored.
+    pub has_waits: bool,
+    /// The limit that is full and that it stands behind, and its place in order there: ready, or to
+    /// go on after a wait in which it had given its limits back.
+    pub behind: Option<(LimitKey, Timestamp)>,
     /// The run, in the row of its first task and in no other.
     pub head: Option<Box<Head>>,
 }
@@ -50,19 +57,33 @@ impl Row {
         };
         let gate = ready.map(|(_, due)| match head.paused_at {
             Some(_) => Gate::Paused,
+            // Whoever saw that the limit was full has seen that it is due, by a clock that may be
+            // ahead of ours.
+            None if self.behind.is_some() => Gate::Limited,
             None if due > now => Gate::Future,
+            None if head.awaited => Gate::Awaited,
             None => Gate::Open,
         });
+        let behind = match (gate, &self.behind) {
+            (Some(Gate::Limited) | None, Some((limit, order))) => Some((limit, *order)),
+            _ => None,
+        };
         let wake = match (&self.life.state, ready) {
             (&State::Parked { wake, .. }, _) => wake,
             (_, Some((_, due))) if gate == Some(Gate::Future) => Some(due),
             _ => None,
         };
         let clock = self.life.alarm(&self.planned().rules, stood_still);
+        let order = match (ready, behind) {
+            (Some((since, due)), _) => Some(self.order(head, since.max(due))),
+            (None, Some((_, order))) => Some(order),
+            (None, None) => None,
+        };
         Place {
             gate,
-            order: ready.map(|(since, due)| self.order(head, since.max(due))),
+            order,
             alarm: [wake, clock].into_iter().flatten().min(),
+            behind: behind.map(|(limit, _)| limit.clone()),
         }
     }
 
@@ -102,19 +123,23 @@ pub struct Head {
     pub failing: bool,
     /// How many of its tasks have not ended.
     pub open: u32,
+    /// Whether some task waits for its end, or has.
+    pub awaited: bool,
     /// How and when it ended.
     pub ended: Option<(RunOutcome, Timestamp)>,
 }
 
 /// Where a row is to be found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// What stands between a ready task and its claim; `None` unless it is ready.
     pub gate: Option<Gate>,
-    /// Where it stands among those that are ready.
+    /// Where it stands among those that are ready, or behind the same limit.
     pub order: Option<Timestamp>,
     /// When the clock has to be looked at for it.
     pub alarm: Option<Timestamp>,
+    /// The limit it stands behind.
+    pub behind: Option<LimitKey>,
 }
 
 /// What stands between a ready task and its claim.
@@ -126,9 +151,27 @@ pub enum Gate {
     Future,
     /// Its run is paused.
     Paused,
+    /// Nothing, and some task waits for its run.
+    Awaited,
+    /// A limit is full.
+    Limited,
 }
 
 impl Gate {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Gate; 5] =
+        [Gate::Open, Gate::Future, Gate::Paused, Gate::Awaited, Gate::Limited];
+
+    /// Whether a task behind it can be claimed.
+    pub fn is_open(self) -> bool {
+        matches!(self, Gate::Open | Gate::Awaited)
+    }
+
+    /// From the number stores keep.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Gate::ALL.get(usize::from(code)).copied()
+    }
+
     /// The number stores keep; it never changes its meaning.
     pub fn code(self) -> u8 {
         self as u8
@@ -159,6 +202,8 @@ pub enum Payload {
     Error,
     /// The item for which the task is done, if it is done for items.
     Item,
+    /// The keys of its limits, one to a line.
+    Keys,
 }
 
 impl Payload {
@@ -206,18 +251,20 @@ pub trait Rows {
     /// Tasks whose alarm is not later than `now`, the earliest first.
     fn due(&mut self, now: Timestamp, max: u32) -> Result<Vec<TaskKey>, Self::Error>;
 
-    /// The earliest alarm of all.
+    /// The earliest alarm of all tasks and limits.
     fn next_alarm(&mut self) -> Result<Option<Timestamp>, Self::Error>;
 
     /// Tasks that this worker owns, by number.
     fn owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Self::Error>;
 
     /// Tasks behind an open gate in a queue that this worker serves and that is not paused, which it
-    /// knows and which are not heavier than `heaviest`; by order, then by number.
+    /// knows and which are not heavier than `heaviest`; by order, then by number. With
+    /// `only_awaited`: only those of runs that some task waits for.
     fn ready(
         &mut self,
         worker: WorkerId,
         heaviest: u32,
+        only_awaited: bool,
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Self::Error>;
 
@@ -267,6 +314,118 @@ pub trait Rows {
 
     /// Forgets a worker.
     fn forget(&mut self, worker: WorkerId) -> Result<(), Self::Error>;
+
+    /// Leaves word for a worker that it has to look at one of its tasks.
+    fn leave_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Self::Error>;
+
+    /// Takes away the words that were left for a worker: the tasks, each once, by number.
+    fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Self::Error>;
+
+    // --------------------------------------------------------------------------------- waits --
+
+    /// All waits of a task, by identity.
+    fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Self::Error>;
+
+    /// One wait of a task.
+    fn wait(&mut self, task: TaskKey, id: &WaitId) -> Result<Option<Waiting>, Self::Error>;
+
+    /// Adds a wait, or replaces the one of this identity.
+    fn put_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Self::Error>;
+
+    /// Takes a wait away; nothing if there is none.
+    fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Self::Error>;
+
+    /// The open wait for a signal of this name to this run that began first: by time, then by task,
+    /// then by identity.
+    fn signal_wait(
+        &mut self,
+        run: RunKey,
+        name: &str,
+    ) -> Result<Option<(TaskKey, WaitId)>, Self::Error>;
+
+    /// All open waits for the end of this run, by task and identity.
+    fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Self::Error>;
+
+    /// The runs that the first `tasks` tasks of this run wait for the end of, each once, by number.
+    fn waited_by(&mut self, run: RunKey, tasks: u32) -> Result<Vec<RunKey>, Self::Error>;
+
+    /// Adds a signal to this run, which nobody has taken; its number, larger than all before.
+    fn add_signal(
+        &mut self,
+        run: RunKey,
+        signal: &NewSignal,
+        now: Timestamp,
+    ) -> Result<u64, Self::Error>;
+
+    /// Whether a signal with this id was sent to this run.
+    fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Self::Error>;
+
+    /// The first signal of this name to this run that nobody has taken: its number, what it brings.
+    fn next_signal(
+        &mut self,
+        run: RunKey,
+        name: &str,
+    ) -> Result<Option<(u64, Option<Bytes>)>, Self::Error>;
+
+    /// A signal is taken by this task, or by nobody any more.
+    fn take_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Self::Error>;
+
+    // -------------------------------------------------------------------------------- limits --
+
+    /// A limit that was declared.
+    fn limit(&mut self, name: &str) -> Result<Option<Limit>, Self::Error>;
+
+    /// Declares a limit, or changes it.
+    fn set_limit(&mut self, limit: &Limit) -> Result<(), Self::Error>;
+
+    /// Units of a limit that tasks hold.
+    fn in_use(&mut self, limit: &LimitKey) -> Result<u32, Self::Error>;
+
+    /// What a task holds, by limit.
+    fn holds(&mut self, task: TaskKey) -> Result<Vec<Hold>, Self::Error>;
+
+    /// A task holds this from now on. It holds nothing else of that limit.
+    fn hold(&mut self, task: TaskKey, hold: &Hold) -> Result<(), Self::Error>;
+
+    /// A task holds nothing of this limit any more.
+    fn let_go(&mut self, task: TaskKey, limit: &LimitKey) -> Result<(), Self::Error>;
+
+    /// What was begun under a limit and is still noted: when, and how many units.
+    fn begun(&mut self, limit: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Self::Error>;
+
+    /// Notes that so much was begun under a limit, and forgets what was before `forget`.
+    fn note_begun(
+        &mut self,
+        limit: &LimitKey,
+        at: Timestamp,
+        units: u32,
+        forget: Timestamp,
+    ) -> Result<(), Self::Error>;
+
+    /// Tasks that stand behind a limit: of each lane (same queue, workflow, name and weight) the
+    /// first `max`; by order, then by number.
+    fn behind(
+        &mut self,
+        limit: &LimitKey,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey)>, Self::Error>;
+
+    /// The keys of a limit behind which tasks stand.
+    fn keys_behind(&mut self, name: &str) -> Result<Vec<LimitKey>, Self::Error>;
+
+    /// When a limit has to be looked at because time frees it.
+    fn limit_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, Self::Error>;
+
+    /// When a limit has to be looked at from now on; `None`: not.
+    fn set_limit_alarm(
+        &mut self,
+        limit: &LimitKey,
+        alarm: Option<Timestamp>,
+    ) -> Result<(), Self::Error>;
+
+    /// Limits whose alarm is not later than `now`, the earliest first. ([`next_alarm`](Self::next_alarm)
+    /// is the earliest of these and of those of tasks.)
+    fn due_limits(&mut self, now: Timestamp, max: u32) -> Result<Vec<LimitKey>, Self::Error>;
 }
 
 /// A life in columns of plain numbers and texts, for stores that have those. Columns that mean
@@ -329,7 +488,10 @@ impl From<&Life> for Columns {
         match &life.state {
             State::Blocked | State::Succeeded | State::Skipped => {}
             &State::Ready { since, due } => (columns.since, columns.due) = (Some(since), Some(due)),
-            &State::Parked { since, wake } => (columns.since, columns.due) = (Some(since), wake),
+            State::Parked { since, wake, wait } => {
+                (columns.since, columns.due) = (Some(*since), *wake);
+                columns.waits_for = Some(wait.clone());
+            }
             State::Running { worker, ready_since, activity } => {
                 (columns.worker, columns.since) = (Some(*worker), Some(*ready_since));
                 match activity {
@@ -377,7 +539,9 @@ impl TryFrom<Columns> for Life {
                 wait: columns.waits_for.ok_or(Corrupt)?,
             })?,
             Kind::Parked => {
-                State::Parked { since: columns.since.ok_or(Corrupt)?, wake: columns.due }
+                let since = columns.since.ok_or(Corrupt)?;
+                let wait = columns.waits_for.ok_or(Corrupt)?;
+                State::Parked { since, wake: columns.due, wait }
             }
             Kind::Succeeded => State::Succeeded,
             Kind::Failed => State::Failed(reason()?),

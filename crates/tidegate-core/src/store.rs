@@ -9,9 +9,12 @@
 //! Deliberately absent: time (it comes with each turn), retries after errors (the caller's), any
 //! notion of a lost answer (a turn may be repeated, and says so).
 
+use crate::explain::Looked;
 use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Event, Fence, Kind, Life, Reason, State, WorkerId};
+use crate::limit::{Limit, LimitState};
 use crate::plan::Plan;
+use crate::wait::{NewSignal, WaitAnswer, WaitId, WaitOp, Waiting};
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::fmt;
 use std::path::PathBuf;
@@ -65,6 +68,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Tasks that are ready, or will be when they are due, and that no worker can run: runs go on
     /// under another version of a program as far as their tasks are known, and these are the rest.
     fn unserved(&self) -> Answer<'_, Vec<Unserved>>;
+
+    /// The limits that are declared, by name, each once for every key that is in use or waited for.
+    fn limits(&self) -> Answer<'_, Vec<LimitState>>;
+
+    /// How a task stands at one instant and all reasons why it is not running, as far as the store
+    /// knows, where it is `now`; `None` if there is no such task.
+    fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>>;
 
     /// A file on this machine where a worker can note what it has begun outside the store, for
     /// whoever takes over from it. It goes with the worker; `None` where a worker's end is the
@@ -171,8 +181,14 @@ impl Turn {
 pub struct Change {
     /// Which.
     pub task: TaskKey,
-    /// At least one.
+    /// By which right.
+    pub fence: Fence,
+    /// What it wants of its waits; it comes before the events.
+    pub waits: Vec<WaitOp>,
+    /// What happened to it.
     pub events: Vec<Event>,
+    /// Of a task that parks: the waits it parks on.
+    pub parks_on: Vec<WaitId>,
     /// What it returned, stored if it succeeds.
     pub output: Option<Bytes>,
     /// What it has put into the context, stored if it succeeds.
@@ -182,9 +198,25 @@ pub struct Change {
 }
 
 impl Change {
+    /// Nothing yet.
+    pub fn none(task: TaskKey, fence: Fence) -> Self {
+        let (waits, events, parks_on) = (Vec::new(), Vec::new(), Vec::new());
+        let (output, inserts, error) = (None, None, None);
+        Change { task, fence, waits, events, parks_on, output, inserts, error }
+    }
+
     /// This and nothing else.
+    ///
+    /// # Panics
+    /// If it is nothing that a worker says.
     pub fn new(task: TaskKey, event: Event) -> Self {
-        Change { task, events: vec![event], output: None, inserts: None, error: None }
+        let fence = event.shown_fence().expect("a worker shows its fence");
+        Change { events: vec![event], ..Change::none(task, fence) }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.waits.is_empty()
     }
 }
 
@@ -221,16 +253,38 @@ pub struct NewRun {
     pub parent: Option<Parent>,
     /// Of a run of items: what each of them is.
     pub items: Vec<Bytes>,
+    /// The keys of the limits of each task that has such with keys, in the order of its plan.
+    pub keys: Vec<(TaskIndex, Vec<Arc<str>>)>,
 }
 
-/// The task that begins a run. The run has its queue, its priority and its pause, and is cancelled
-/// when the task ends other than by success.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The task that begins a run and waits for it. The run has its pause, is cancelled when the task
+/// ends other than by success, and has its queue and its priority unless it is told otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parent {
     /// Which.
     pub task: TaskKey,
     /// By which right it runs.
     pub fence: Fence,
+    /// The wait of the task for this run, of the kind [`Child`](crate::wait::WaitKind::Child).
+    pub wait: WaitId,
+    /// See [`Waiting::label`].
+    pub label: Arc<str>,
+    /// See [`Waiting::due`].
+    pub due: Option<Timestamp>,
+    /// Limits that the task gives back while it waits.
+    pub releasing: Vec<Arc<str>>,
+    /// Another queue than the task's.
+    pub queue: Option<Arc<str>>,
+    /// Another priority than that of the task's run.
+    pub priority: Option<i32>,
+}
+
+impl Parent {
+    /// This task, which runs by this right, and so waits for the run.
+    pub fn new(task: TaskKey, fence: Fence, wait: WaitId) -> Self {
+        let (label, due, releasing) = (Arc::from(""), None, Vec::new());
+        Parent { task, fence, wait, label, due, releasing, queue: None, priority: None }
+    }
 }
 
 /// A run that was accepted.
@@ -257,6 +311,8 @@ pub enum Refusal {
     },
     /// The task that wanted to begin it does not run any more, or not by that right.
     ParentGone,
+    /// The task that wanted to begin it cannot wait for it, and why.
+    Unwaitable(String),
 }
 
 impl fmt::Display for Refusal {
@@ -267,6 +323,7 @@ impl fmt::Display for Refusal {
                 f.write_str("use another key, or the same input")
             }
             Refusal::ParentGone => f.write_str("the task that begins it is over"),
+            Refusal::Unwaitable(why) => f.write_str(why),
         }
     }
 }
@@ -282,6 +339,12 @@ pub enum Request {
     Pause(Scope),
     /// It goes on.
     Unpause(Scope),
+    /// A message to a run.
+    Signal(NewSignal),
+    /// A limit that is there from now on, if it was not before.
+    Declare(Limit),
+    /// A limit is another from now on.
+    Resize(Limit),
 }
 
 /// What a pause stops.
@@ -302,8 +365,10 @@ pub enum Granted {
     Yes,
     /// It was so already, or the run is over.
     Already,
-    /// There is no such run.
+    /// There is no such run or limit.
     Unknown,
+    /// It is there already, and is another.
+    Differs,
 }
 
 /// What a worker wants to take: the best of what is ready in its queues, that it knows.
@@ -315,6 +380,8 @@ pub struct Claim {
     pub ahead: u32,
     /// The heaviest task it could ever run.
     pub heaviest: u32,
+    /// Whether it has no room but for runs that some task waits for.
+    pub only_awaited: bool,
 }
 
 /// A task that a worker has taken.
@@ -334,6 +401,10 @@ pub struct Claimed {
     pub order: Timestamp,
     /// What its body is given.
     pub given: Given,
+    /// What it has waited for in earlier entries, and the names of the runs among that.
+    pub waits: Vec<(Waiting, Option<RunId>)>,
+    /// Whether some task waits for its run.
+    pub awaited: bool,
 }
 
 /// What a task works on. An item is given what the task is given whose item it is.
@@ -382,6 +453,11 @@ pub struct Turned {
     pub claimed: Vec<Claimed>,
     /// Tasks that ended, or have to, without their worker having said so.
     pub told: Vec<Told>,
+    /// What became of waits of the worker's tasks, by which right each runs.
+    pub answers: Vec<(TaskKey, Fence, WaitAnswer)>,
+    /// Tasks of the worker that have to ask again for what they wait for: somebody else may have
+    /// ended it.
+    pub ask_again: Vec<(TaskKey, Fence)>,
     /// Runs that ended.
     pub ended: Vec<Ended>,
     /// What was recorded.
@@ -608,6 +684,10 @@ pub struct Counts {
     pub future: u64,
     /// Ready, in a run that is paused.
     pub paused: u64,
+    /// Ready, behind a limit that is full.
+    pub limited: u64,
+    /// Waiting as a row.
+    pub parked: u64,
     /// Owned by a worker, in whatever activity.
     pub running: u64,
 }

@@ -12,18 +12,21 @@
 //! stop, leaves word for that worker ([`Told`]).
 
 mod claim;
+mod limits;
+mod waits;
 
 use crate::graph::{Consequence, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, Verdict};
 use crate::keys::KeyMap;
 use crate::lifecycle::{CancelledBy, Event, Kind, Life, Reason, State, WorkerId};
+use crate::limit::LimitKey;
 use crate::plan::Plan;
 use crate::rows::{Head, Owned, Payload, Row, Rows, Write};
 use crate::store::{
     Applied, Bytes, Change, Ended, Given, Granted, Happened, NewRun, Parent, RECOVER_MAX, Record,
     Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
-use crate::{RunId, TaskExecutionId, Timestamp};
-use std::collections::HashMap;
+use crate::{RunId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +51,8 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         new_keys: HashMap::new(),
         new_items: Vec::new(),
         given_above: None,
+        limits: BTreeMap::new(),
+        freed: BTreeSet::new(),
         answer: Turned::default(),
     };
     for change in &turn.changes {
@@ -72,8 +77,10 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         taking.settle(run)?;
         run += 1;
     }
+    taking.open_limits()?;
     if let Some(worker) = turn.worker {
         taking.claim(worker)?;
+        taking.hear_words(worker)?;
     }
     taking.write()?;
     if let (Some(worker), true) = (turn.worker, turn.roll_call) {
@@ -93,11 +100,15 @@ struct Taking<'t, R> {
     task_at: KeyMap<TaskKey, usize>,
     run_at: KeyMap<RunKey, usize>,
     /// Idempotency keys given out in this turn.
-    new_keys: HashMap<(&'t str, &'t str, &'t str), RunKey>,
+    new_keys: HashMap<(Arc<str>, &'t str, &'t str), RunKey>,
     /// Runs that tasks have begun in this turn.
     new_items: Vec<(RunId, usize)>,
     /// What the task is given whose items were claimed last.
     given_above: Option<(TaskKey, Given)>,
+    /// Limits that were looked at, as they stand.
+    limits: BTreeMap<LimitKey, limits::Looked>,
+    /// Limits of which something was given back, or behind which somebody else may be let through.
+    freed: BTreeSet<LimitKey>,
     answer: Turned,
 }
 
@@ -126,13 +137,19 @@ struct Run<'t> {
 
 impl<'t, R: Rows> Taking<'t, R> {
     /// What a worker says of one of its tasks: all of it or nothing.
-    fn change(&mut self, change: &Change) -> Result<Applied, R::Error> {
+    fn change(&mut self, change: &'t Change) -> Result<Applied, R::Error> {
         let Some(at) = self.task(change.task)? else {
             return Ok(Applied::Lost { actual: None });
         };
         self.tell_end_again(self.tasks[at].run);
+        self.settle_awaited(change)?;
         let row = &self.tasks[at].row;
+        let is_its = row.life.fence == change.fence && row.life.owner().is_some();
         if self.turn.again && self.was_applied(row, change) {
+            // What it wants of its waits is answered again.
+            if is_its {
+                self.wait_ops(at, change)?;
+            }
             return Ok(Applied::Yes);
         }
         let mut lives = Vec::with_capacity(change.events.len());
@@ -143,9 +160,14 @@ impl<'t, R: Rows> Taking<'t, R> {
                 Err(_) => return Ok(Applied::Lost { actual: Some(row.life.clone()) }),
             }
         }
+        if !is_its {
+            return Ok(Applied::Lost { actual: Some(row.life.clone()) });
+        }
+        self.wait_ops(at, change)?;
         for (event, life) in change.events.iter().zip(lives) {
             self.becomes(at, event, life, change.error.as_deref())?;
         }
+        self.wake_if_answered(at, change)?;
         if let Some(error) = &change.error {
             self.keep(change.task, Payload::Error, Some(&Bytes::from(error.as_bytes())))?;
         }
@@ -157,10 +179,14 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Whether a change of a turn that is handed in again was written the first time. A task leaves
-    /// a live worker only by what this worker says; so if its fence has moved on, that was said.
+    /// a live worker and stays open only by what this worker says; so if it has moved on, to another
+    /// owner or, woken since, to none, that was said.
     fn was_applied(&self, row: &Row, change: &Change) -> bool {
-        let shown = change.events.iter().find_map(Event::shown_fence);
-        row.turn == self.turn.id || shown.is_some_and(|shown| row.life.fence > shown)
+        let Row { life, turn, .. } = row;
+        let left = life.fence == change.fence
+            && life.owner().is_none()
+            && !life.state.kind().is_terminal();
+        !change.events.is_empty() && (*turn == self.turn.id || life.fence > change.fence || left)
     }
 
     /// The first try of this turn may have ended the run, and its answer was lost.
@@ -205,6 +231,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     /// Clocks that ran out, waits that are over, start times that have come.
     fn look_at_clock(&mut self) -> Result<(), R::Error> {
         let now = self.turn.now;
+        self.freed.extend(self.rows.due_limits(now, DUE_MAX)?);
         for task in self.rows.due(now, DUE_MAX)? {
             let at = self.task(task)?.expect("what has an alarm exists");
             let row = &self.tasks[at].row;
@@ -232,6 +259,9 @@ impl<'t, R: Rows> Taking<'t, R> {
             Request::Cancel(run) => return self.cancel(*run, CancelledBy::User),
             Request::Pause(scope) => (scope, true),
             Request::Unpause(scope) => (scope, false),
+            Request::Signal(signal) => return self.signal(signal),
+            Request::Declare(limit) => return self.declare(limit),
+            Request::Resize(limit) => return self.resize(limit),
         };
         match *scope {
             Scope::Run(id) => self.pause_run(id, pauses),
@@ -241,9 +271,16 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// Pauses a run, or ends its pause, with the runs that its tasks have begun.
     fn pause_run(&mut self, id: RunId, pauses: bool) -> Result<Granted, R::Error> {
-        let Some(run) = self.find(id)? else { return Ok(Granted::Unknown) };
+        match self.find(id)? {
+            Some(run) => self.pause_found(run, pauses),
+            None => Ok(Granted::Unknown),
+        }
+    }
+
+    fn pause_found(&mut self, run: usize, pauses: bool) -> Result<Granted, R::Error> {
         self.settle(run)?;
         let head = self.head(run);
+        let id = head.id;
         if head.ended.is_some() || head.paused_at.is_some() == pauses {
             return Ok(Granted::Already);
         }
@@ -251,9 +288,12 @@ impl<'t, R: Rows> Taking<'t, R> {
         for at in self.whole(run)? {
             // Its place depends on it.
             let task = &mut self.tasks[at];
-            task.dirty |= task.row.life.state.kind() == Kind::Ready;
-            if let Some(items) = self.items_of(at) {
-                self.pause_run(items, pauses)?;
+            if task.row.life.state.kind() == Kind::Ready {
+                (task.dirty, task.row.behind) = (true, None);
+                self.lets_others_through(at)?;
+            }
+            for child in self.children(at)? {
+                self.pause_found(child, pauses)?;
             }
         }
         self.note_pause(&Scope::Run(id), pauses)
@@ -268,17 +308,16 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(if changed { Granted::Yes } else { Granted::Already })
     }
 
-    /// The run of a task's items, should it have begun one.
-    fn items_of(&self, at: usize) -> Option<RunId> {
-        let Task { row, run, .. } = &self.tasks[at];
-        row.planned().each.as_ref()?;
-        Some(RunId::of_items(TaskExecutionId::of(self.head(*run).id, row.index)))
-    }
-
     /// What a user cancels is over at once, whatever it does: that nobody can undo it is worth more
     /// than to wait for the body, which is told, and whose end then changes nothing.
     fn cancel(&mut self, id: RunId, by: CancelledBy) -> Result<Granted, R::Error> {
-        let Some(run) = self.find(id)? else { return Ok(Granted::Unknown) };
+        match self.find(id)? {
+            Some(run) => self.cancel_found(run, by),
+            None => Ok(Granted::Unknown),
+        }
+    }
+
+    fn cancel_found(&mut self, run: usize, by: CancelledBy) -> Result<Granted, R::Error> {
         // What was said before it was asked for may have ended the run.
         self.settle(run)?;
         let head = self.head(run);
@@ -297,26 +336,30 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     fn submit(&mut self, new: &'t NewRun) -> Result<Result<Submitted, Refusal>, R::Error> {
         let id = new.id;
-        if let Some(Parent { task, fence }) = new.parent {
-            let at = self.task(task)?;
+        if let Some(parent) = &new.parent {
+            let at = self.task(parent.task)?;
             let life = at.map(|at| &self.tasks[at].row.life);
-            let is_running = |life: &Life| matches!(life.state, State::Running { .. });
-            if !life.is_some_and(|life| is_running(life) && life.fence == fence) {
+            let is_its = |life: &Life| life.owner().is_some() && life.fence == parent.fence;
+            let Some(at) = at.filter(|_| life.is_some_and(is_its)) else {
                 return Ok(Err(Refusal::ParentGone));
+            };
+            if let Some(why) = self.unwaitable_child(at, parent, new)? {
+                return Ok(Err(Refusal::Unwaitable(why)));
             }
         }
         if (self.turn.again || new.parent.is_some())
-            && let Some(key) = self.rows.find(id)?
+            && let Some(run) = self.find(id)?
         {
+            let key = self.runs[run].key;
             return Ok(Ok(Submitted { key, id, existing: !self.turn.again }));
         }
         let Some(key) = &new.key else {
             return Ok(Ok(Submitted { key: self.begin(new)?, id, existing: false }));
         };
-        let names = (&*new.queue, new.plan.workflow(), key.as_str());
+        let names = (self.queue_of(new)?, new.plan.workflow(), key.as_str());
         let known = match self.new_keys.get(&names) {
             Some(&run) => Some(run),
-            None => self.rows.find_key(names.0, names.1, names.2)?,
+            None => self.rows.find_key(&names.0, names.1, names.2)?,
         };
         if let Some(before) = known {
             let run = self.run(before)?;
@@ -331,13 +374,26 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(Ok(Submitted { key: run, id, existing: false }))
     }
 
+    /// The queue of a run that is to begin: what a task begins has that of its task, unless it is
+    /// told otherwise.
+    fn queue_of(&mut self, new: &NewRun) -> Result<Arc<str>, R::Error> {
+        Ok(match &new.parent {
+            None => new.queue.clone(),
+            Some(Parent { queue: Some(queue), .. }) => queue.clone(),
+            Some(parent) => {
+                let at = self.existing(parent.task)?;
+                self.head(self.tasks[at].run).queue.clone()
+            }
+        })
+    }
+
     /// Makes the rows of a run, all blocked; settling lets the first ones go.
     fn begin(&mut self, new: &'t NewRun) -> Result<RunKey, R::Error> {
         let count = u32::try_from(new.plan.task_count()).expect("a graph is not that large");
         let key = self.rows.allocate(count)?;
         let mut head = Box::new(Head {
             id: new.id,
-            queue: new.queue.clone(),
+            queue: self.queue_of(new)?,
             priority: new.priority,
             key: new.key.clone(),
             parent: None,
@@ -347,16 +403,18 @@ impl<'t, R: Rows> Taking<'t, R> {
             cancelled: false,
             failing: false,
             open: count,
+            awaited: new.parent.is_some(),
             ended: None,
         });
-        if let Some(Parent { task, .. }) = new.parent {
-            let at = self.task(task)?.expect("it was just looked at");
+        if let Some(Parent { task, priority, .. }) = &new.parent {
+            let at = self.task(*task)?.expect("it was just looked at");
             let above = self.head(self.tasks[at].run);
-            (head.queue, head.priority) = (above.queue.clone(), above.priority);
-            (head.parent, head.paused_at) = (Some(task), above.paused_at.map(|_| self.turn.now));
+            head.priority = priority.unwrap_or(above.priority);
+            (head.parent, head.paused_at) = (Some(*task), above.paused_at.map(|_| self.turn.now));
             if head.paused_at.is_some() {
                 self.note_pause(&Scope::Run(new.id), true)?;
             }
+            self.begin_child(at, key, new)?;
         }
         let mut head = Some(head);
         let run = self.runs.len();
@@ -367,6 +425,8 @@ impl<'t, R: Rows> Taking<'t, R> {
             life: Life::blocked(),
             turn: self.turn.id,
             ended_at: None,
+            has_waits: false,
+            behind: None,
             head: head.take(),
         });
         let first = self.tasks.len();
@@ -382,6 +442,9 @@ impl<'t, R: Rows> Taking<'t, R> {
         self.keep(key.task(TaskIndex::from_u32(0)), Payload::Input, new.input.as_ref())?;
         for (index, item) in new.plan.graph().tasks().zip(&new.items) {
             self.keep(key.task(index), Payload::Item, Some(item))?;
+        }
+        for (index, keys) in &new.keys {
+            self.keep(key.task(*index), Payload::Keys, Some(&crate::limit::encode_keys(keys)))?;
         }
         Ok(key)
     }
@@ -402,8 +465,11 @@ impl<'t, R: Rows> Taking<'t, R> {
             };
             let head = self.head_mut(run);
             head.ended = Some((outcome, now));
-            let ended = Ended { key, id: head.id, outcome };
-            self.answer.ended.push(ended);
+            let (id, awaited) = (head.id, head.awaited);
+            self.answer.ended.push(Ended { key, id, outcome });
+            if awaited {
+                self.end_run_waits(key, outcome)?;
+            }
         }
         Ok(())
     }
@@ -563,10 +629,18 @@ impl<'t, R: Rows> Taking<'t, R> {
         }
         let behind_its_back =
             matches!(event, Event::Cancel { .. } | Event::Clock { .. } | Event::Stop { .. });
-        if let (true, State::Running { worker, .. }) = (behind_its_back, was.state) {
+        // Whoever runs may still have to wait for limits that it had given back.
+        let runs_on =
+            matches!((&was.state, &life.state), (State::Running { .. }, State::Running { .. }));
+        task.row.behind = task.row.behind.take().filter(|_| runs_on);
+        if let (true, &State::Running { worker, .. }) = (behind_its_back, &was.state) {
             let told = Told { task: task.row.key, fence: life.fence, worker, kind };
             self.answer.told.push(told);
+            if self.turn.worker != Some(worker) {
+                self.rows.leave_word(worker, told.task)?;
+            }
         }
+        self.keep_limits(at, &was)?;
         if let Kind::Failed | Kind::TimedOut = kind {
             self.head_mut(run).failing = true;
         }
@@ -581,18 +655,8 @@ impl<'t, R: Rows> Taking<'t, R> {
             self.head_mut(run).open -= 1;
             self.runs[run].ended.extend(has_children.then_some(index));
         }
-        if let (true, Some(items)) = (kind.is_terminal(), self.items_of(at))
-            && kind != Kind::Succeeded
-        {
-            let by = match self.tasks[at].row.life.state {
-                State::Cancelled(Reason::User) => CancelledBy::User,
-                _ => CancelledBy::FailFast,
-            };
-            self.cancel(items, by)?;
-            // They may have been settled before their parent, and are not looked at again.
-            if let Some(items) = self.find(items)? {
-                self.settle(items)?;
-            }
+        if self.tasks[at].row.has_waits {
+            self.keep_waits(at, event)?;
         }
         Ok(())
     }

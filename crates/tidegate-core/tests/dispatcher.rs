@@ -50,7 +50,8 @@ fn claimed(key: i64) -> Claimed {
         Given { plan: plan.clone(), task, input: None, outputs, absent, inserts, item: None };
     let life = life.expect("what is ready can be claimed").into_life();
     let run = RunId::from_u128(1);
-    Claimed { key: TaskKey(key), index: task, plan, run, life, order: at, given }
+    let (key, waits) = (TaskKey(key), Vec::new());
+    Claimed { key, index: task, plan, run, life, order: at, given, waits, awaited: false }
 }
 
 /// A body that had begun when the worker closed, without the worker having heard of it, was dropped

@@ -42,7 +42,7 @@ fn life(kind: Kind) -> Life {
         Kind::Deferred => {
             running(Activity::Deferred { begun_at, since: at(100), wait: "rain".into() })
         }
-        Kind::Parked => State::Parked { since: at(100), wake: None },
+        Kind::Parked => State::Parked { since: at(100), wake: None, wait: String::new() },
         Kind::Succeeded => State::Succeeded,
         Kind::Failed => State::Failed(Reason::Error),
         Kind::TimedOut => State::TimedOut(Reason::Timeout),
@@ -89,7 +89,7 @@ fn events(fence: Fence) -> Vec<(&'static str, Event)> {
         ("defer", Event::Defer { fence, active, wait: "snow".into() }),
         ("resume", Event::Resume { fence }),
         ("step", Event::Step { fence }),
-        ("park", Event::Park { fence, active, wake: None }),
+        ("park", Event::Park { fence, active, wake: None, wait: String::new() }),
         ("wake", Event::Wake),
         ("succeed", Event::Succeed { fence }),
         ("fail", Event::Fail { fence, failure, permanent: false, chance }),
@@ -207,7 +207,7 @@ fn only_failures_use_attempts_and_the_last_one_is_final() {
         Event::Snooze { fence: FENCE, delay: SECOND },
         Event::HandBack { fence: FENCE, active: SECOND },
         Event::Recover,
-        Event::Park { fence: FENCE, active: SECOND, wake: None },
+        Event::Park { fence: FENCE, active: SECOND, wake: None, wait: String::new() },
     ] {
         assert_eq!(next(&task, &event, at(200)).unwrap().to().attempt, 2, "{event:?}");
     }
@@ -307,7 +307,10 @@ fn a_body_that_is_gone_after_it_was_told_to_stop_is_cancelled_by_whoever_stopped
             (fail(Failure::Timeout, true), SECOND * 5),
             (Event::Snooze { fence: FENCE, delay: SECOND }, SECOND * 5),
             (Event::HandBack { fence: FENCE, active }, active),
-            (Event::Park { fence: FENCE, active, wake: Some(at(300)) }, active),
+            (
+                Event::Park { fence: FENCE, active, wake: Some(at(300)), wait: String::new() },
+                active,
+            ),
             (Event::Recover, SECOND * 5),
         ] {
             let ended = next(&stopping(by), &event, at(200)).unwrap();

@@ -11,12 +11,14 @@ use tidegate_core::graph::{Graph, Node, OnFailure, RunOutcome, TaskIndex, When};
 use tidegate_core::lifecycle::{
     Activity, CancelledBy, Event, Fence, Kind, Life, RECOVERIES_MAX, Reason, State, WorkerId,
 };
+use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::rows::{Gate, Head, Place, Row};
 use tidegate_core::store::{
     Happened, NewRun, NewWorker, Record, RunKey, Store, StoreError, TaskKey, Turn, TurnId,
 };
+use tidegate_core::wait::{WaitId, WaitKind, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp, audit};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
@@ -50,6 +52,7 @@ fn submit(plan: &Arc<Plan>, id: u128) -> NewRun {
         input: None,
         parent: None,
         items: Vec::new(),
+        keys: Vec::new(),
     }
 }
 
@@ -119,6 +122,7 @@ impl Stored {
             failing: false,
             parent: None,
             open: 2,
+            awaited: false,
             ended: None,
         };
         let lives = [Life::ready(NOW, NOW), Life::blocked()];
@@ -129,6 +133,8 @@ impl Stored {
             life,
             turn: TurnId(1),
             ended_at: None,
+            has_waits: false,
+            behind: None,
             head: (index.as_u32() == 0).then(|| Box::new(head.clone())),
         });
         let place = |row: Row| {
@@ -225,7 +231,12 @@ fn a_sound_run_has_no_findings() {
     assert!(ready().failed().rules().is_empty());
     let back = Event::HandBack { fence: Fence(1), active: SECOND };
     assert!(ready().active().after(&[back]).rules().is_empty());
-    let park = Event::Park { fence: Fence(1), active: SECOND, wake: Some(NOW + SECOND) };
+    let park = Event::Park {
+        fence: Fence(1),
+        active: SECOND,
+        wake: Some(NOW + SECOND),
+        wait: String::new(),
+    };
     assert!(ready().active().after(&[park]).rules().is_empty());
     let stop = Event::Stop { by: CancelledBy::FailFast };
     assert!(ready().active().after(&[stop]).rules().is_empty());
@@ -284,6 +295,170 @@ fn a_row_in_the_wrong_place_is_found() {
     assert_eq!(active.rules(), ["place"]);
     let unpaused = Stored::ready().with(|run| run.head().paused_at = Some(NOW));
     assert_eq!(unpaused.rules(), ["place"]);
+}
+
+/// A run whose first task is ready and stands behind a limit.
+fn limited() -> Stored {
+    Stored::ready().with(|run| {
+        let mut tasks = vec![TaskPlan::default(), TaskPlan::default()];
+        (tasks[0].priority, tasks[0].limits) = (2, vec!["api".into()]);
+        (tasks[0].rules.retries, tasks[0].rules.queue_timeout) = (1, Some(SECOND * 60));
+        let nodes = [Node::new("a"), Node::new("b").after(["a"])];
+        let graph = Graph::new(nodes).expect("it is a chain");
+        let plan = Arc::new(Plan::new("w", graph, OnFailure::FailFast, tasks));
+        for (row, _) in &mut run.tasks {
+            row.plan = plan.clone();
+        }
+        let order = NOW - SECOND * 5;
+        run.tasks[0].0.behind = Some((LimitKey::new("api", ""), order));
+        run.place();
+    })
+}
+
+#[test]
+fn a_row_in_the_wrong_place_behind_a_limit_is_found() {
+    assert_eq!(limited().rules(), Vec::<&str>::new());
+    assert_eq!(limited().tasks[0].1.gate, Some(Gate::Limited));
+    let open = limited().with(|run| run.tasks[0].1.gate = Some(Gate::Open));
+    assert_eq!(open.rules(), ["place"]);
+    let unfound = limited().with(|run| run.tasks[0].1.behind = None);
+    assert_eq!(unfound.rules(), ["place"]);
+    let other = limited().with(|run| run.tasks[0].1.behind = Some(LimitKey::new("api", "x")));
+    assert_eq!(other.rules(), ["place"]);
+    let let_through = limited().with(|run| run.tasks[0].0.behind = None);
+    assert_eq!(let_through.rules(), ["place"]);
+    let unused = limited().with(|run| {
+        run.tasks[0].0.behind = Some((LimitKey::new("other", ""), NOW - SECOND * 5));
+        run.place();
+    });
+    assert_eq!(unused.rules(), ["behind"]);
+    let paused = limited().with(|run| {
+        run.head().paused_at = Some(NOW);
+        run.place();
+    });
+    assert_eq!(paused.rules(), ["behind"]);
+    let awaited = Stored::ready().with(|run| {
+        run.head().awaited = true;
+        run.place();
+    });
+    assert_eq!(awaited.tasks[0].1.gate, Some(Gate::Awaited));
+    assert!(awaited.rules().is_empty());
+    let not_marked = awaited.with(|run| run.tasks[0].1.gate = Some(Gate::Open));
+    assert_eq!(not_marked.rules(), ["place"]);
+    let marked = Stored::ready().with(|run| run.tasks[0].1.gate = Some(Gate::Awaited));
+    assert_eq!(marked.rules(), ["place"]);
+    // Who runs may wait for what it has given back.
+    let runs = limited().active().with(|run| {
+        run.tasks[0].0.behind = Some((LimitKey::new("api", ""), NOW));
+        run.place();
+    });
+    assert!(runs.rules().is_empty());
+    assert_eq!(runs.tasks[0].1.order, Some(NOW));
+}
+
+fn waiting(kind: WaitKind) -> Waiting {
+    Waiting {
+        id: WaitId::new(kind, "x", 0),
+        label: "".into(),
+        since: NOW,
+        due: None,
+        run: Some(RunKey(5)),
+        outcome: None,
+        signal: None,
+    }
+}
+
+#[test]
+fn waits_that_cannot_be_are_found() {
+    let mut row = Stored::ready().active().tasks.remove(0).0;
+    row.has_waits = true;
+    let rules = |row: &Row, wait: Waiting| -> Vec<&str> {
+        audit::waits(row, &[wait], &[]).iter().map(|finding| finding.rule).collect()
+    };
+    let kinds = [WaitKind::Step, WaitKind::Signal, WaitKind::Sleep, WaitKind::Child];
+    let kinds = kinds.into_iter().chain([WaitKind::Run, WaitKind::Any]);
+    for kind in kinds {
+        assert!(rules(&row, waiting(kind)).is_empty(), "{kind:?}");
+    }
+    let value = Some(WaitOutcome::Value(None));
+    let received = Waiting { outcome: value.clone(), signal: Some(3), ..waiting(WaitKind::Signal) };
+    assert!(rules(&row, received.clone()).is_empty());
+    assert_eq!(rules(&row, Waiting { signal: None, ..received.clone() }), ["waits"]);
+    assert_eq!(rules(&row, Waiting { outcome: None, ..received.clone() }), ["waits"]);
+    let of_step = Waiting { outcome: value, signal: Some(3), ..waiting(WaitKind::Step) };
+    assert_eq!(rules(&row, of_step), ["waits"]);
+    for kind in [WaitKind::Signal, WaitKind::Child, WaitKind::Run] {
+        assert_eq!(rules(&row, Waiting { run: None, ..waiting(kind) }), ["waits"], "{kind:?}");
+    }
+    assert_eq!(rules(&row, waiting(WaitKind::Limits)), ["waits"]);
+    let refused = Some(WaitOutcome::Refused("no".to_owned()));
+    assert_eq!(rules(&row, Waiting { outcome: refused, ..waiting(WaitKind::Run) }), ["waits"]);
+    let ended = Stored::ready().failed().tasks.remove(0).0;
+    let ended = Row { has_waits: true, ..ended };
+    assert_eq!(rules(&ended, waiting(WaitKind::Signal)), ["waits"]);
+    assert!(rules(&ended, received).is_empty());
+    row.has_waits = false;
+    assert_eq!(rules(&row, waiting(WaitKind::Signal)), ["waits"]);
+}
+
+#[test]
+fn a_task_that_is_parked_for_ever_is_found() {
+    let parked = |wake| {
+        let (fence, active, wait) = (Fence(1), SECOND, String::new());
+        let park = Event::Park { fence, active, wake, wait };
+        let row = Stored::ready().active().after(&[park]).tasks.remove(0).0;
+        Row { has_waits: true, ..row }
+    };
+    let ended = Waiting { outcome: Some(WaitOutcome::Elapsed), ..waiting(WaitKind::Sleep) };
+    let rules = |wake, wait: &Waiting| audit::waits(&parked(wake), std::slice::from_ref(wait), &[]);
+    assert!(rules(Some(NOW), &ended).is_empty());
+    assert!(rules(None, &waiting(WaitKind::Signal)).is_empty());
+    assert_eq!(rules(None, &ended)[0].rule, "parked");
+    assert_eq!(audit::waits(&parked(None), &[], &[])[0].rule, "parked");
+}
+
+#[test]
+fn what_is_held_without_right_is_found() {
+    let hold = |name: &str, units| Hold { limit: LimitKey::new(name, "k"), units, since: NOW };
+    let row = limited().with(|run| run.tasks[0].0.behind = None).active().tasks.remove(0).0;
+    assert!(audit::waits(&row, &[], &[hold("api", 1)]).is_empty());
+    assert_eq!(audit::waits(&row, &[], &[hold("other", 1)])[0].rule, "holds");
+    assert_eq!(audit::waits(&row, &[], &[hold("api", 0)])[0].rule, "holds");
+    let ready = limited().tasks.remove(0).0;
+    assert_eq!(audit::waits(&ready, &[], &[hold("api", 1)])[0].rule, "holds");
+}
+
+#[test]
+fn who_stands_behind_a_limit_with_room_is_found() {
+    let (key, row) = (LimitKey::new("api", ""), limited().tasks.remove(0).0);
+    let both = Limit::new("api").at_once(3).rate(3, SECOND * 10);
+    let rules = |in_use, begun: &[_], alarm, (units, before)| {
+        let first = [audit::First { row: &row, units, before }];
+        let (key, limit) = (&key, Some(&both));
+        let watched = audit::Watched { key, limit, in_use, begun, alarm, first: &first };
+        audit::limit(&watched, NOW).iter().map(|finding| finding.rule).collect::<Vec<_>>()
+    };
+    let (found, sound) = (["limit"], Vec::<&str>::new());
+    assert_eq!(rules(2, &[], None, (1, 0)), found);
+    assert_eq!(rules(3, &[], None, (1, 0)), sound);
+    assert_eq!(rules(2, &[], None, (2, 0)), sound);
+    assert_eq!(rules(2, &[], None, (1, 1)), sound, "another is let through");
+    assert_eq!(rules(2, &[], Some(NOW), (1, 0)), sound, "the next turn sees to it");
+    assert_eq!(rules(2, &[], Some(NOW + SECOND), (1, 0)), found);
+    let begun = [(NOW - SECOND * 4, 3)];
+    assert_eq!(rules(0, &begun, Some(NOW + SECOND * 6), (1, 0)), sound);
+    assert_eq!(rules(0, &begun, Some(NOW + SECOND * 7), (1, 0)), found);
+    assert_eq!(rules(0, &begun, None, (1, 0)), found);
+    let first = [audit::First { row: &row, units: 1, before: 0 }];
+    let undeclared = audit::Watched {
+        key: &key,
+        limit: None,
+        in_use: 0,
+        begun: &[],
+        alarm: None,
+        first: &first,
+    };
+    assert!(audit::limit(&undeclared, NOW).is_empty());
 }
 
 #[test]

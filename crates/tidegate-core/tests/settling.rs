@@ -18,6 +18,7 @@ use tidegate_core::graph::{
     Graph, Node, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, When,
 };
 use tidegate_core::lifecycle::{Event, Failure, Kind, Life, State, WorkerId};
+use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::rows::{Head, Owned, Payload, Row, Rows, Write};
@@ -25,6 +26,7 @@ use tidegate_core::store::{
     Answer, Applied, Bytes, Change, Claim, Claimed, NewRun, NewWorker, Parent, Record, Request,
     RunKey, Scope, Store, TaskKey, Turn, TurnId, Turned,
 };
+use tidegate_core::wait::{NewSignal, WaitId, WaitKind, Waiting};
 use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp, turn};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
@@ -50,6 +52,7 @@ fn submit(id: RunId, plan: &Arc<Plan>) -> NewRun {
         input: None,
         parent: None,
         items: Vec::new(),
+        keys: Vec::new(),
     }
 }
 
@@ -190,7 +193,7 @@ impl Compared {
 
     fn turn(&mut self, units: u32) -> Turn {
         self.turns += 1;
-        let claim = Claim { units, ahead: 0, heaviest: 99 };
+        let claim = Claim { units, ahead: 0, heaviest: 99, only_awaited: false };
         let at = NOW + SECOND * u32::try_from(self.turns).expect("there are few");
         Turn { worker: Some(self.worker), claim, ..Turn::new(TurnId(self.turns), at) }
     }
@@ -337,11 +340,12 @@ fn the_stories_come_to_ends_of_all_kinds() {
 // ------------------------------------------------------------------------------------ counted --
 
 /// Rows in plain maps that count how many of them are read and written. What is not needed here
-/// (clocks, pauses, keys) is not there.
+/// (clocks, pauses, keys, signals, limits) is not there.
 #[derive(Default)]
 struct Counted {
     tasks: BTreeMap<TaskKey, Row>,
     payloads: BTreeMap<(TaskKey, u8), Bytes>,
+    waits: BTreeMap<(TaskKey, WaitId), Waiting>,
     ready: BTreeSet<TaskKey>,
     records: u64,
     last: i64,
@@ -407,6 +411,7 @@ impl Rows for Counted {
         &mut self,
         _: WorkerId,
         _: u32,
+        _: bool,
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
         Ok(self.ready.iter().take(max as usize).map(|&task| (NOW, task)).collect())
@@ -475,10 +480,133 @@ impl Rows for Counted {
     fn forget(&mut self, _: WorkerId) -> Result<(), Infallible> {
         Ok(())
     }
+
+    fn leave_word(&mut self, _: WorkerId, _: TaskKey) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn words(&mut self, _: WorkerId) -> Result<Vec<TaskKey>, Infallible> {
+        Ok(Vec::new())
+    }
+
+    fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {
+        let waits = self.waits.iter().filter(|((of, _), _)| *of == task);
+        let waits: Vec<_> = waits.map(|(_, wait)| wait.clone()).collect();
+        self.read += waits.len();
+        Ok(waits)
+    }
+
+    fn wait(&mut self, task: TaskKey, id: &WaitId) -> Result<Option<Waiting>, Infallible> {
+        self.read += 1;
+        Ok(self.waits.get(&(task, id.clone())).cloned())
+    }
+
+    fn put_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Infallible> {
+        self.written += 1;
+        self.waits.insert((task, wait.id.clone()), wait.clone());
+        Ok(())
+    }
+
+    fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Infallible> {
+        self.written += 1;
+        self.waits.remove(&(task, id.clone()));
+        Ok(())
+    }
+
+    fn signal_wait(&mut self, _: RunKey, _: &str) -> Result<Option<(TaskKey, WaitId)>, Infallible> {
+        Ok(None)
+    }
+
+    fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Infallible> {
+        let open = self.waits.iter().filter(|(_, wait)| wait.is_open() && wait.run == Some(run));
+        Ok(open.map(|(key, _)| key.clone()).collect())
+    }
+
+    fn waited_by(&mut self, _: RunKey, _: u32) -> Result<Vec<RunKey>, Infallible> {
+        Ok(Vec::new())
+    }
+
+    fn add_signal(&mut self, _: RunKey, _: &NewSignal, _: Timestamp) -> Result<u64, Infallible> {
+        Ok(1)
+    }
+
+    fn was_sent(&mut self, _: RunKey, _: u128) -> Result<bool, Infallible> {
+        Ok(false)
+    }
+
+    fn next_signal(
+        &mut self,
+        _: RunKey,
+        _: &str,
+    ) -> Result<Option<(u64, Option<Bytes>)>, Infallible> {
+        Ok(None)
+    }
+
+    fn take_signal(&mut self, _: u64, _: Option<TaskKey>) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn limit(&mut self, _: &str) -> Result<Option<Limit>, Infallible> {
+        Ok(None)
+    }
+
+    fn set_limit(&mut self, _: &Limit) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn in_use(&mut self, _: &LimitKey) -> Result<u32, Infallible> {
+        Ok(0)
+    }
+
+    fn holds(&mut self, _: TaskKey) -> Result<Vec<Hold>, Infallible> {
+        Ok(Vec::new())
+    }
+
+    fn hold(&mut self, _: TaskKey, _: &Hold) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn let_go(&mut self, _: TaskKey, _: &LimitKey) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn begun(&mut self, _: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Infallible> {
+        Ok(Vec::new())
+    }
+
+    fn note_begun(
+        &mut self,
+        _: &LimitKey,
+        _: Timestamp,
+        _: u32,
+        _: Timestamp,
+    ) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn behind(&mut self, _: &LimitKey, _: u32) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
+        Ok(Vec::new())
+    }
+
+    fn keys_behind(&mut self, _: &str) -> Result<Vec<LimitKey>, Infallible> {
+        Ok(Vec::new())
+    }
+
+    fn limit_alarm(&mut self, _: &LimitKey) -> Result<Option<Timestamp>, Infallible> {
+        Ok(None)
+    }
+
+    fn set_limit_alarm(&mut self, _: &LimitKey, _: Option<Timestamp>) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn due_limits(&mut self, _: Timestamp, _: u32) -> Result<Vec<LimitKey>, Infallible> {
+        Ok(Vec::new())
+    }
 }
 
 fn turn_with(id: u64, changes: Vec<Change>, units: u32) -> Turn {
-    let claim = Claim { units, ahead: 0, heaviest: 99 };
+    let claim = Claim { units, ahead: 0, heaviest: 99, only_awaited: false };
     Turn { worker: Some(WorkerId(1)), changes, claim, ..Turn::new(TurnId(id), NOW) }
 }
 
@@ -515,7 +643,8 @@ fn the_end_of_an_item_costs_the_same_however_many_there_are() {
         let plan = Arc::new(Plan::items("w", "each", count, OnFailure::FailFast, task));
         let id = RunId::of_items(TaskExecutionId::of(RUN, TaskIndex::from_u32(0)));
         let mut turn = turn_with(2, Vec::new(), 4);
-        let parent = Some(Parent { task: each.key, fence: each.life.fence });
+        let wait = WaitId::new(WaitKind::Child, "items", 0);
+        let parent = Some(Parent::new(each.key, each.life.fence, wait));
         let items = (0..count).map(|_| Bytes::from(&b"{}"[..])).collect();
         turn.submits.push(NewRun { parent, items, ..submit(id, &plan) });
         let taken = rows.cost(&turn).0.claimed;

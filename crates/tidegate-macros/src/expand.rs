@@ -126,14 +126,19 @@ mod tests {
                         .after([extract::ID, "clean"])
                         .retries(3)
                         .timeout(::core::time::Duration::new(600u64, 0u32))
+                        .limits([
+                            ::tidegate::LimitUse::of("api"),
+                            ::tidegate::LimitUse::from(("gpu", 2))
+                        ])
                         .when(::tidegate::When::AllDone)
                         .each("items")
+                        .parkable()
                 }
             }
         };
         let options = quote! {
             id = "the load", after = [extract, "clean"], retries = 3, timeout = "10m",
-            when = all_done, each = "items"
+            limits = ["api", ("gpu", 2)], when = all_done, each = "items", parkable
         };
         assert_eq!(expanded(options), all.to_string());
     }

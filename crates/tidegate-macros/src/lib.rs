@@ -77,8 +77,10 @@ use proc_macro::TokenStream;
 /// | `deadline` | a duration above 0 | no limit |
 /// | `weight` | a whole number of at least 1 | 1 |
 /// | `priority` | a whole number of seconds, also below 0 | 0 |
+/// | `limits` | a limit or a list: a name in quotes, a name with a number of units, an expression of type `LimitUse` | none |
 /// | `when` | `all_succeeded`, `all_done`, `any_failed` or `any_succeeded` | `all_succeeded` |
 /// | `each` | the name of the list over which the task is mapped | runs once |
+/// | `parkable` | nothing, or a truth value: whether it may wait as a row | waits in memory |
 /// | `crate` | the path of the crate `tidegate`, where it has another name | `::tidegate` |
 ///
 /// A duration is `"250ms"`, `"90s"`, `"1h30m"`, a whole number of seconds, or an expression of type

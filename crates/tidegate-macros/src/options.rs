@@ -17,7 +17,7 @@ use tidegate_core::duration;
 use tidegate_core::graph::{When, nearest};
 
 /// All options by name, each with what it takes.
-const OPTIONS: [(&str, &str); 12] = [
+const OPTIONS: [(&str, &str); 14] = [
     ("id", "a text of at least one character, as in `id = \"load\"`"),
     ("after", "tasks, each a path or a text, as in `after = [extract, \"clean\"]`"),
     ("retries", "a whole number from 0 to 4294967295, as in `retries = 3`"),
@@ -30,7 +30,13 @@ const OPTIONS: [(&str, &str); 12] = [
         "priority",
         "a whole number of seconds from -2147483648 to 2147483647, as in `priority = -60`",
     ),
+    (
+        "limits",
+        "limits, each a text, a text with a number of units, or an expression of type `LimitUse`, as \
+         in `limits = [\"api\", (\"gpu\", 2)]`",
+    ),
     ("when", "a rule, as in `when = all_done`"),
+    ("parkable", "nothing, or `true` or `false`, as in `parkable = true`"),
     ("each", "the name of a list, as in `each = \"items\"`"),
     ("crate", "the path of the crate tidegate, as in `crate = other_name`"),
 ];
@@ -64,6 +70,10 @@ impl Options {
                 mistakes.add(at(name, format!("`{name}` is there twice: take one of them out")));
             } else if name == "id" {
                 options.id = mistakes.keep(text(name, value));
+            } else if name == "parkable" {
+                let parkable = mistakes.keep(flag(name, value)).unwrap_or(false);
+                let call = parkable.then(|| quote_spanned!(name.span()=> .#name()));
+                options.calls.extend(call);
             } else if name != "crate"
                 && let Some(argument) = mistakes.keep(argument(name, value, &options.home))
             {
@@ -78,7 +88,17 @@ impl Options {
 fn pairs(input: ParseStream<'_>, given: &mut Vec<(Ident, Expr)>) -> syn::Result<()> {
     while !input.is_empty() {
         let start = input.span();
-        let name = Ident::parse_any(input).ok().filter(|_| input.peek(Token![=]));
+        let name = Ident::parse_any(input).ok();
+        if let Some(name) = name.as_ref().filter(|name| *name == "parkable")
+            && !input.peek(Token![=])
+        {
+            given.push((name.clone(), parse_quote_spanned!(name.span()=> true)));
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+            continue;
+        }
+        let name = name.filter(|_| input.peek(Token![=]));
         let name = name.ok_or_else(|| {
             let message = "an option is a name and a value, as in `retries = 3`";
             Error::new(start, format!("{message}; {}", all()))
@@ -112,6 +132,7 @@ fn argument(name: &Ident, value: &Expr, home: &Path) -> syn::Result<TokenStream>
         },
         "weight" => number(name, value, 1..=u32::MAX.into()),
         "priority" => number(name, value, i32::MIN.into()..=i32::MAX.into()),
+        "limits" => limits(name, value, home),
         "when" => when(name, value, home),
         "each" => text(name, value).map(ToTokens::into_token_stream),
         unknown => {
@@ -185,6 +206,30 @@ fn after(name: &Ident, value: &Expr) -> syn::Result<TokenStream> {
     };
     // The type of what is in an empty list would be anybody's guess.
     Ok(if tasks.is_empty() { quote!([""; 0]) } else { quote!([#(#tasks),*]) })
+}
+
+/// Each is made what a task takes of a limit; the compiler says what cannot be.
+fn limits(name: &Ident, value: &Expr, home: &Path) -> syn::Result<TokenStream> {
+    let used = |limit: &Expr| match bare(limit) {
+        Expr::Lit(_) => text(name, limit)
+            .map(|limit| quote_spanned!(limit.span()=> #home::LimitUse::of(#limit))),
+        other => Ok(quote_spanned!(other.span()=> #home::LimitUse::from(#other))),
+    };
+    let used: Vec<TokenStream> = match value {
+        Expr::Array(list) => list.elems.iter().map(used).collect::<syn::Result<_>>()?,
+        one => vec![used(one)?],
+    };
+    Ok(match used.is_empty() {
+        true => quote!([] as [#home::LimitUse; 0]),
+        false => quote!([#(#used),*]),
+    })
+}
+
+fn flag(name: &Ident, value: &Expr) -> syn::Result<bool> {
+    match literal(bare(value)) {
+        Some(Lit::Bool(flag)) => Ok(flag.value),
+        _ => Err(wrong(name, value)),
+    }
 }
 
 /// A whole number in this range.

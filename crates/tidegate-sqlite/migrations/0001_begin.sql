@@ -27,7 +27,8 @@ CREATE TABLE lane (
 
 -- A task of a run. The tasks of a run have consecutive numbers, in the order of the plan. The row of
 -- the first one is the run as well: what comes behind ended_at is NULL in all others.
--- Times are microseconds since 1970; codes are those of tidegate-core.
+-- Times are microseconds since 1970; codes are those of tidegate-core. Of has_waits, cancelled, failing
+-- and awaited each is 1 if it is so, and NULL otherwise.
 CREATE TABLE task (
     key          INTEGER PRIMARY KEY,
     idx          INTEGER NOT NULL,
@@ -50,8 +51,10 @@ CREATE TABLE task (
     waits_for    TEXT,
     turn         INTEGER NOT NULL,
     gate         INTEGER,
+    behind       INTEGER,
     claim_order  INTEGER,
     alarm        INTEGER,
+    has_waits    INTEGER,
     ended_at     INTEGER,
     run_id       BLOB,
     workflow     INTEGER,
@@ -63,6 +66,7 @@ CREATE TABLE task (
     cancelled    INTEGER,
     failing      INTEGER,
     open         INTEGER,
+    awaited      INTEGER,
     outcome      INTEGER,
     run_ended_at INTEGER,
     parent_task  INTEGER,
@@ -70,11 +74,13 @@ CREATE TABLE task (
 ) STRICT;
 
 -- Only what is alive is in these, so that they stay as small as the work in flight. They are few,
--- because every insert opens all of them: claims look behind gate 0 of the first, and what cannot be
--- claimed stands behind another gate.
-CREATE INDEX task_ready ON task (gate, lane, claim_order) WHERE gate IS NOT NULL;
+-- because every insert opens all of them: claims look behind gates 0 and 3 of the first, where no
+-- limit is in between, and what cannot be claimed stands behind another gate. Whoever stands behind a
+-- limit is found there by it: behind gate 4 or, to go on after a wait, behind none. The last has those
+-- that a worker owns and, without a worker, those that wait as rows (state 5).
+CREATE INDEX task_ready ON task (gate, behind, lane, claim_order) WHERE claim_order IS NOT NULL;
 CREATE INDEX task_alarm ON task (alarm) WHERE alarm IS NOT NULL;
-CREATE INDEX task_worker ON task (worker) WHERE worker IS NOT NULL;
+CREATE INDEX task_worker ON task (worker) WHERE worker IS NOT NULL OR state = 5;
 CREATE UNIQUE INDEX task_run_id ON task (run_id) WHERE run_id IS NOT NULL;
 
 -- Idempotency keys, for those runs that have one.
@@ -146,21 +152,36 @@ CREATE TABLE pause (
 CREATE INDEX pause_name ON pause (scope, name);
 CREATE UNIQUE INDEX pause_open ON pause (scope, name) WHERE unpaused_at IS NULL;
 
--- Waits and steps that are stored: under which name, when due, how they ended.
+-- Words left for workers: tasks of theirs that they have to look at.
+CREATE TABLE word (
+    worker INTEGER NOT NULL,
+    task   INTEGER NOT NULL,
+    PRIMARY KEY (worker, task)
+) STRICT, WITHOUT ROWID;
+
+-- Waits and steps that are stored: what they are for, when due, how they ended and with what. The run
+-- is the one whose end or whose signal is waited for.
 CREATE TABLE wait (
     task       INTEGER NOT NULL,
     kind       INTEGER NOT NULL,
     name       TEXT NOT NULL,
     occurrence INTEGER NOT NULL,
+    label      TEXT NOT NULL,
+    since      INTEGER NOT NULL,
     due        INTEGER,
-    outcome    BLOB,
-    ended_at   INTEGER,
+    run        INTEGER,
+    how        INTEGER,
+    body       BLOB,
+    signal     INTEGER,
     PRIMARY KEY (task, kind, name, occurrence)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX wait_open ON wait (run, kind, name, since, task)
+    WHERE how IS NULL AND run IS NOT NULL;
 
--- Signals that were sent to a run, first in, first out for each name.
+-- Signals that were sent to a run, first in, first out for each name. Numbers are never given again.
 CREATE TABLE signal (
-    seq      INTEGER PRIMARY KEY,
+    seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+    id       BLOB NOT NULL,
     run      INTEGER NOT NULL,
     name     TEXT NOT NULL,
     body     BLOB,
@@ -168,25 +189,46 @@ CREATE TABLE signal (
     taken_by INTEGER
 ) STRICT;
 CREATE INDEX signal_waiting ON signal (run, name, seq) WHERE taken_by IS NULL;
+CREATE INDEX signal_sent ON signal (run, id);
 
--- Limits by name: so many units at once, so many begins in a time, or both.
+-- Limits by name: so many units at once, so many begins in so many nanoseconds, or both. The most that
+-- ever were allowed at once are what more than one holder can have together; NULL is without bound.
 CREATE TABLE task_limit (
     name     TEXT PRIMARY KEY,
     at_once  INTEGER,
     rate     INTEGER,
-    rate_per INTEGER
+    rate_per INTEGER,
+    most     INTEGER
 ) STRICT, WITHOUT ROWID;
+
+-- A limit for one key, declared or not, and when time frees it. Never deleted, and only its alarm is
+-- changed.
+CREATE TABLE limit_key (
+    id    INTEGER PRIMARY KEY,
+    name  TEXT NOT NULL,
+    key   TEXT NOT NULL,
+    alarm INTEGER,
+    UNIQUE (name, key)
+) STRICT;
+CREATE INDEX limit_alarm ON limit_key (alarm) WHERE alarm IS NOT NULL;
 
 -- Which task holds how much of which limit.
 CREATE TABLE hold (
-    task  INTEGER NOT NULL,
-    name  TEXT NOT NULL,
-    key   TEXT NOT NULL,
-    units INTEGER NOT NULL,
-    since INTEGER NOT NULL,
-    PRIMARY KEY (task, name, key)
+    task      INTEGER NOT NULL,
+    limit_key INTEGER NOT NULL,
+    units     INTEGER NOT NULL,
+    since     INTEGER NOT NULL,
+    PRIMARY KEY (task, limit_key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX hold_name ON hold (name, key);
+CREATE INDEX hold_limit ON hold (limit_key, units);
+
+-- How much was begun under limits with a rate, of late.
+CREATE TABLE begun (
+    limit_key INTEGER NOT NULL,
+    at        INTEGER NOT NULL,
+    units     INTEGER NOT NULL,
+    PRIMARY KEY (limit_key, at)
+) STRICT, WITHOUT ROWID;
 
 -- For people: runs as such.
 CREATE VIEW run AS

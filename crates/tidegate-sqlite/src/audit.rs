@@ -1,14 +1,23 @@
 //! Every way in which the database contradicts itself.
 //!
-//! What must hold of a run is told by [`tidegate_core::audit`], the same for every store. Here stand
-//! the reading of all runs, a few at a time, each in a transaction of its own, and the rules that only
-//! this store can check:
+//! What must hold of a run, of what is kept beside its tasks and of a limit is told by
+//! [`tidegate_core::audit`], the same for every store. Here stand the reading of all runs and limits, a
+//! few at a time, each in a transaction of its own, and the rules that only this store can check:
 //!
 //! - `file`: SQLite itself finds tables and indexes as they should be.
-//! - `columns`: the columns of a row make a task, and what they name exists.
+//! - `columns`: the columns of a row make a task or a wait, and what they name exists.
 //! - `lane`: a task stands in the lane of its queue, workflow, name and weight.
 //! - `pause`: a run that is paused has a pause that is not over, and only such.
+//! - `awaited`: a run whose end is waited for has not ended, and is marked so.
+//! - `signal`: no signal lies about while somebody waits for it, and one that was taken is named by the
+//!   wait that it ended, as long as its task has not ended.
+//! - `uses`: what a task holds or stands behind is what it uses, under its own keys.
+//! - `most`: several tasks together never hold more of a limit than there ever was.
+//! - `word`: words are left for workers that are known or own something.
 //! - `stray`: nothing is kept beside a task, or recorded of a run, that does not exist.
+
+mod limits;
+mod waits;
 
 use crate::columns::{self, Stored, worker_id};
 use crate::error::Error;
@@ -16,11 +25,11 @@ use crate::open::Place;
 use crate::reader::{Reading, Snapshot};
 use crate::sql::SELECT_TASK_AND_PLACE;
 use rusqlite::OptionalExtension;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use tidegate_core::audit;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::rows::{Corrupt, Place as RowPlace, Row};
-use tidegate_core::store::{Finding, RunKey};
+use tidegate_core::store::{Finding, RunKey, TaskKey};
 
 /// Tasks that are looked at in one transaction.
 const STEP: usize = 1_000;
@@ -29,8 +38,23 @@ const STEP: usize = 1_000;
 const FINDINGS_MAX: usize = 1_000;
 
 /// What SQLite is asked to check, one after the other, so that no snapshot is held for all of it.
-const TABLES: [&str; 8] =
-    ["plan", "workflow", "lane", "task", "payload", "record", "worker", "pause"];
+const TABLES: [&str; 15] = [
+    "plan",
+    "workflow",
+    "lane",
+    "task",
+    "payload",
+    "record",
+    "worker",
+    "pause",
+    "word",
+    "wait",
+    "signal",
+    "task_limit",
+    "limit_key",
+    "hold",
+    "begun",
+];
 
 /// Looks at everything.
 pub(crate) fn audit(place: &Place) -> Result<Vec<Finding>, Error> {
@@ -56,6 +80,8 @@ pub(crate) fn audit(place: &Place) -> Result<Vec<Finding>, Error> {
             Step { snapshot, lanes, findings }.look(first)
         })?;
     }
+    limits::all(&mut reading, &mut findings)?;
+    waits::words(&reading.connection, &mut findings)?;
     Ok(findings)
 }
 
@@ -63,8 +89,14 @@ fn finding(rule: &'static str, what: String) -> Finding {
     Finding { rule, what }
 }
 
-/// A task as it is stored, and where it is found.
-type Found = (Stored, Result<RowPlace, Corrupt>);
+/// A task as it is stored, its gate and its alarm.
+type Found = (Stored, (Option<i64>, Option<i64>));
+
+/// The tasks of a step whose columns make one.
+type Rows = BTreeMap<TaskKey, Row>;
+
+/// From which number on, and below which.
+type Keys = (i64, i64);
 
 /// Queue, workflow, name and weight of the tasks in a lane.
 type Lane = (String, String, String, u32);
@@ -94,12 +126,17 @@ impl Step<'_, '_> {
         let next = next.filter(|_| !is_last);
         self.strays(first, next.unwrap_or(i64::MAX))?;
         let known = self.workers()?;
+        let mut rows = Rows::new();
         let mut found = found.into_iter().peekable();
         while let Some(run) = found.peek().map(|(stored, _)| run_of(stored)) {
             let of_run = std::iter::from_fn(|| found.next_if(|(stored, _)| run_of(stored) == run));
             let of_run = of_run.collect();
-            self.run(run, of_run, &known)?;
+            let tasks = self.run(run, of_run, &known)?;
+            rows.extend(tasks.into_iter().map(|(row, _)| (row.key, row)));
         }
+        let keys = (first, next.unwrap_or(i64::MAX));
+        self.beside(keys, &rows)?;
+        self.signals(keys)?;
         Ok(next)
     }
 
@@ -123,18 +160,12 @@ impl Step<'_, '_> {
         run: RunKey,
         found: Vec<Found>,
         known: &HashSet<WorkerId>,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<(Row, RowPlace)>, Error> {
         let mut tasks = Vec::with_capacity(found.len());
         let mut lanes = Vec::with_capacity(found.len());
         for (stored, place) in found {
-            let (key, lane) = (stored.key, stored.lane);
-            let row = self.snapshot.row(stored.clone());
-            let row = row.and_then(|row| match stored.is_life(&row.life) {
-                true => Ok(row),
-                false => Err(Error::Task { key, source: Corrupt }),
-            });
-            let place = place.map_err(|source| Error::Task { key, source });
-            match row.and_then(|row| Ok((row, place?))) {
+            let lane = stored.lane;
+            match self.task(stored, place) {
                 Ok(task) => {
                     tasks.push(task);
                     lanes.push(lane);
@@ -152,10 +183,43 @@ impl Step<'_, '_> {
                 self.lane(row, lane, &queue)?;
             }
         }
-        match tasks.first() {
-            Some((first, _)) => self.pause(first),
-            None => Ok(()),
+        if let Some((first, _)) = tasks.first() {
+            self.pause(first)?;
         }
+        Ok(tasks)
+    }
+
+    /// What is kept beside the tasks of these numbers.
+    fn beside(&mut self, keys: Keys, rows: &Rows) -> Result<(), Error> {
+        let mut waits = self.waits(keys)?;
+        let mut holds = self.holds(keys)?;
+        for (task, row) in rows {
+            let waits = waits.remove(task).unwrap_or_default();
+            let holds = holds.remove(task).unwrap_or_default();
+            self.findings.extend(audit::waits(row, &waits, &holds));
+            for wait in &waits {
+                self.wait(row, wait)?;
+            }
+            self.uses(row, &holds)?;
+        }
+        // What is left belongs to no task, and is a stray.
+        Ok(())
+    }
+
+    /// A task and where it is found, if its columns make one.
+    fn task(
+        &mut self,
+        stored: Stored,
+        place: (Option<i64>, Option<i64>),
+    ) -> Result<(Row, RowPlace), Error> {
+        let corrupt = |source| Error::Task { key: stored.key, source };
+        let row = self.snapshot.row(stored.clone())?;
+        if !stored.is_life(&row.life) {
+            return Err(corrupt(Corrupt));
+        }
+        let limit = row.behind.as_ref().map(|(limit, _)| limit.clone());
+        let place = stored.place(place, limit).map_err(corrupt)?;
+        Ok((row, place))
     }
 
     fn lane(&mut self, row: &Row, lane: i64, queue: &str) -> Result<(), Error> {
@@ -193,22 +257,21 @@ impl Step<'_, '_> {
 
     /// What belongs to tasks of these numbers that do not exist.
     fn strays(&mut self, first: i64, end: i64) -> Result<(), Error> {
-        let checks = [
-            (
-                "payload",
-                "SELECT DISTINCT task FROM payload WHERE task >= ?1 AND task < ?2 \
-                         AND NOT EXISTS (SELECT 1 FROM task WHERE key = payload.task)",
-            ),
-            (
-                "record",
-                "SELECT DISTINCT run FROM record WHERE run >= ?1 AND run < ?2 \
-                        AND NOT EXISTS (SELECT 1 FROM task WHERE key = record.run)",
-            ),
-        ];
-        for (table, select) in checks {
-            let mut select = self.snapshot.connection.prepare(select)?;
-            let keys = select.query_map((first, end), |row| row.get::<_, i64>(0))?;
-            let keys = keys.take(FINDINGS_MAX).collect::<rusqlite::Result<Vec<_>>>()?;
+        for (table, column) in [
+            ("payload", "task"),
+            ("record", "run"),
+            ("wait", "task"),
+            ("signal", "run"),
+            ("hold", "task"),
+        ] {
+            let select = format!(
+                "SELECT DISTINCT {column} FROM {table} WHERE {column} >= ?1 AND {column} < ?2 \
+                 AND NOT EXISTS (SELECT 1 FROM task WHERE key = {table}.{column}) LIMIT ?3"
+            );
+            let mut select = self.snapshot.connection.prepare(&select)?;
+            let most = FINDINGS_MAX as i64;
+            let keys = select.query_map((first, end, most), |row| row.get::<_, i64>(0))?;
+            let keys = keys.collect::<rusqlite::Result<Vec<_>>>()?;
             drop(select);
             for key in keys {
                 self.complain("stray", format!("a {table} of task {key}, which does not exist"));

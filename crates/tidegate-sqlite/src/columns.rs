@@ -1,7 +1,7 @@
 //! Rows from and to columns.
 //!
 //! What is read has two steps: [`read`] takes the columns as they are, and [`Stored::row`] makes a
-//! row of them once the plan and the queue they name are known.
+//! row of them once the plan, the queue and the limit they name are known.
 
 use crate::error::Error;
 use rusqlite::{Row as Columned, Statement, ToSql};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::graph::{RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Life, Reason, WorkerId};
+use tidegate_core::limit::LimitKey;
 use tidegate_core::plan::Plan;
 use tidegate_core::rows::{Columns, Corrupt, Gate, Head, Place, Row, Write};
 use tidegate_core::store::{Happened, Record, RunKey, TaskKey, TurnId};
@@ -24,7 +25,19 @@ pub(crate) struct Stored {
     life: Columns,
     turn: i64,
     ended_at: Option<i64>,
+    has_waits: bool,
+    pub(crate) behind: Option<i64>,
+    order: Option<i64>,
     pub(crate) head: Option<StoredHead>,
+}
+
+/// What else of a task is known by the numbers in its columns.
+pub(crate) struct Named {
+    pub(crate) plan: Arc<Plan>,
+    /// Of its workflow, if it is the first of its run.
+    pub(crate) queue: Option<Arc<str>>,
+    /// The one it stands behind.
+    pub(crate) limit: Option<LimitKey>,
 }
 
 /// The columns of a run as they are.
@@ -41,6 +54,7 @@ pub(crate) struct StoredHead {
     cancelled: bool,
     failing: bool,
     open: u32,
+    awaited: bool,
     outcome: Option<u8>,
     ended_at: Option<i64>,
 }
@@ -72,7 +86,10 @@ pub(crate) fn read(row: &Columned<'_>) -> rusqlite::Result<Stored> {
         },
         turn: row.get(19)?,
         ended_at: row.get(20)?,
-        head: match row.get::<_, Option<[u8; 16]>>(21)? {
+        has_waits: flag(row, 21)?,
+        behind: row.get(22)?,
+        order: row.get(23)?,
+        head: match row.get::<_, Option<[u8; 16]>>(24)? {
             Some(id) => Some(read_head(row, id)?),
             None => None,
         },
@@ -82,36 +99,32 @@ pub(crate) fn read(row: &Columned<'_>) -> rusqlite::Result<Stored> {
 fn read_head(row: &Columned<'_>, id: [u8; 16]) -> rusqlite::Result<StoredHead> {
     Ok(StoredHead {
         id,
-        workflow: row.get(22)?,
-        priority: row.get(23)?,
-        key: row.get(24)?,
-        not_before: row.get(25)?,
-        submitted_at: row.get(26)?,
-        paused_at: row.get(27)?,
-        cancelled: row.get(28)?,
-        failing: row.get(29)?,
-        outcome: row.get(30)?,
-        ended_at: row.get(31)?,
-        parent: row.get(32)?,
-        open: row.get(33)?,
+        workflow: row.get(25)?,
+        priority: row.get(26)?,
+        key: row.get(27)?,
+        not_before: row.get(28)?,
+        submitted_at: row.get(29)?,
+        paused_at: row.get(30)?,
+        cancelled: flag(row, 31)?,
+        failing: flag(row, 32)?,
+        outcome: row.get(33)?,
+        ended_at: row.get(34)?,
+        parent: row.get(35)?,
+        open: row.get(36)?,
+        awaited: flag(row, 37)?,
     })
 }
 
-/// Reads what [`SELECT_TASK_AND_PLACE`](crate::sql::SELECT_TASK_AND_PLACE) has besides.
-pub(crate) fn read_place(row: &Columned<'_>) -> rusqlite::Result<Result<Place, Corrupt>> {
-    let time = |at| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(timestamp));
-    let (order, alarm) = (time(35)?, time(36)?);
-    let gate = match row.get::<_, Option<i64>>(34)? {
-        None => None,
-        Some(code) => match GATES.into_iter().find(|gate| i64::from(gate.code()) == code) {
-            Some(gate) => Some(gate),
-            None => return Ok(Err(Corrupt)),
-        },
-    };
-    Ok(Ok(Place { gate, order, alarm }))
+/// What is 1 if it is so.
+fn flag(row: &Columned<'_>, at: usize) -> rusqlite::Result<bool> {
+    Ok(row.get::<_, Option<bool>>(at)?.unwrap_or(false))
 }
 
-const GATES: [Gate; 3] = [Gate::Open, Gate::Future, Gate::Paused];
+/// Reads the gate and the alarm, which
+/// [`SELECT_TASK_AND_PLACE`](crate::sql::SELECT_TASK_AND_PLACE) has besides.
+pub(crate) fn read_place(row: &Columned<'_>) -> rusqlite::Result<(Option<i64>, Option<i64>)> {
+    Ok((row.get(38)?, row.get(39)?))
+}
 
 impl Stored {
     /// Whether these columns are what is written of such a life, and not only read as such.
@@ -119,8 +132,23 @@ impl Stored {
         self.life == Columns::from(life)
     }
 
-    /// The row that these are the columns of. The queue is that of its workflow, if it is the first.
-    pub(crate) fn row(self, plan: Arc<Plan>, queue: Option<Arc<str>>) -> Result<Row, Error> {
+    /// Where a task with these columns, this gate and this alarm is to be found.
+    pub(crate) fn place(
+        &self,
+        (gate, alarm): (Option<i64>, Option<i64>),
+        behind: Option<LimitKey>,
+    ) -> Result<Place, Corrupt> {
+        let known = |code: i64| u8::try_from(code).ok().and_then(Gate::from_code).ok_or(Corrupt);
+        Ok(Place {
+            gate: gate.map(known).transpose()?,
+            order: self.order.map(timestamp),
+            alarm: alarm.map(timestamp),
+            behind,
+        })
+    }
+
+    /// The row that these are the columns of, with what they name.
+    pub(crate) fn row(self, Named { plan, queue, limit }: Named) -> Result<Row, Error> {
         let corrupt = |source| Error::Task { key: self.key, source };
         let life = Life::try_from(self.life).map_err(corrupt)?;
         if self.index as usize >= plan.task_count() {
@@ -130,6 +158,11 @@ impl Stored {
             (Some(head), Some(queue)) => Some(Box::new(head.head(queue).map_err(corrupt)?)),
             _ => None,
         };
+        let behind = match (limit, self.order) {
+            (Some(limit), Some(order)) => Some((limit, timestamp(order))),
+            (Some(_), None) => return Err(corrupt(Corrupt)),
+            (None, _) => None,
+        };
         Ok(Row {
             key: TaskKey(self.key),
             index: TaskIndex::from_u32(self.index),
@@ -137,6 +170,8 @@ impl Stored {
             life,
             turn: TurnId(self.turn as u64),
             ended_at: self.ended_at.map(timestamp),
+            has_waits: self.has_waits,
+            behind,
             head,
         })
     }
@@ -161,18 +196,21 @@ impl StoredHead {
             cancelled: self.cancelled,
             failing: self.failing,
             open: self.open,
+            awaited: self.awaited,
             ended,
         })
     }
 }
 
-/// Binds what of a task changes: number 1 to 21, and to 27 if it is the first of its run.
+/// Binds what of a task changes: number 1 to 23, and to 30 if it is the first of its run. The limit it
+/// stands behind has this number.
 pub(crate) fn bind_changing(
     statement: &mut Statement<'_>,
     Write { row, place, .. }: &Write<'_>,
+    behind: Option<i64>,
 ) -> rusqlite::Result<()> {
     let life = Columns::from(&row.life);
-    let Place { gate, order, alarm } = place;
+    let Place { gate, order, alarm, .. } = place;
     let mut bind = Binder::new(statement);
     bind.value(1, row.key.0)?;
     bind.value(2, life.state)?;
@@ -192,16 +230,19 @@ pub(crate) fn bind_changing(
     bind.maybe(16, life.waits_for)?;
     bind.value(17, row.turn.0 as i64)?;
     bind.maybe(18, gate.map(|gate| gate.code()))?;
-    bind.time(19, *order)?;
-    bind.time(20, *alarm)?;
-    bind.time(21, row.ended_at)?;
+    bind.maybe(19, behind)?;
+    bind.time(20, *order)?;
+    bind.time(21, *alarm)?;
+    bind.flag(22, row.has_waits)?;
+    bind.time(23, row.ended_at)?;
     if let Some(head) = &row.head {
-        bind.time(22, head.paused_at)?;
-        bind.value(23, head.cancelled)?;
-        bind.value(24, head.failing)?;
-        bind.maybe(25, head.ended.map(|(outcome, _)| outcome_code(outcome)))?;
-        bind.time(26, head.ended.map(|(_, at)| at))?;
-        bind.value(27, head.open)?;
+        bind.time(24, head.paused_at)?;
+        bind.flag(25, head.cancelled)?;
+        bind.flag(26, head.failing)?;
+        bind.maybe(27, head.ended.map(|(outcome, _)| outcome_code(outcome)))?;
+        bind.time(28, head.ended.map(|(_, at)| at))?;
+        bind.value(29, head.open)?;
+        bind.flag(30, head.awaited)?;
     }
     Ok(())
 }
@@ -213,24 +254,24 @@ pub(crate) struct Belongs {
     pub(crate) lane: i64,
 }
 
-/// Binds what of a task never changes: number 28 to 37.
+/// Binds what of a task never changes: number 31 to 40.
 pub(crate) fn bind_lasting(
     statement: &mut Statement<'_>,
     row: &Row,
     belongs: &Belongs,
 ) -> rusqlite::Result<()> {
     let mut bind = Binder { statement };
-    bind.value(28, row.index.as_u32())?;
-    bind.value(29, belongs.plan)?;
-    bind.value(30, belongs.lane)?;
+    bind.value(31, row.index.as_u32())?;
+    bind.value(32, belongs.plan)?;
+    bind.value(33, belongs.lane)?;
     if let Some(head) = &row.head {
-        bind.value(31, head.id.as_u128().to_be_bytes())?;
-        bind.value(32, belongs.workflow)?;
-        bind.value(33, head.priority)?;
-        bind.maybe(34, head.key.as_deref())?;
-        bind.time(35, head.not_before)?;
-        bind.value(36, head.submitted_at.as_micros())?;
-        bind.maybe(37, head.parent.map(|task| task.0))?;
+        bind.value(34, head.id.as_u128().to_be_bytes())?;
+        bind.value(35, belongs.workflow)?;
+        bind.value(36, head.priority)?;
+        bind.maybe(37, head.key.as_deref())?;
+        bind.time(38, head.not_before)?;
+        bind.value(39, head.submitted_at.as_micros())?;
+        bind.maybe(40, head.parent.map(|task| task.0))?;
     }
     Ok(())
 }
@@ -280,25 +321,34 @@ pub(crate) fn read_record(row: &Columned<'_>) -> Result<Record, Error> {
 }
 
 /// Binds values; what is not bound is NULL.
-struct Binder<'b, 's> {
+pub(crate) struct Binder<'b, 's> {
     statement: &'b mut Statement<'s>,
 }
 
 impl<'b, 's> Binder<'b, 's> {
-    fn new(statement: &'b mut Statement<'s>) -> Self {
+    pub(crate) fn new(statement: &'b mut Statement<'s>) -> Self {
         statement.clear_bindings();
         Binder { statement }
     }
 
-    fn value(&mut self, number: usize, value: impl ToSql) -> rusqlite::Result<()> {
+    pub(crate) fn value(&mut self, number: usize, value: impl ToSql) -> rusqlite::Result<()> {
         self.statement.raw_bind_parameter(number, value)
     }
 
-    fn maybe(&mut self, number: usize, value: Option<impl ToSql>) -> rusqlite::Result<()> {
+    pub(crate) fn maybe(
+        &mut self,
+        number: usize,
+        value: Option<impl ToSql>,
+    ) -> rusqlite::Result<()> {
         value.map_or(Ok(()), |value| self.value(number, value))
     }
 
-    fn time(&mut self, number: usize, time: Option<Timestamp>) -> rusqlite::Result<()> {
+    /// 1 if it is so, and otherwise nothing: usually it is not, and what is not bound costs nothing.
+    fn flag(&mut self, number: usize, is_so: bool) -> rusqlite::Result<()> {
+        self.maybe(number, is_so.then_some(1))
+    }
+
+    pub(crate) fn time(&mut self, number: usize, time: Option<Timestamp>) -> rusqlite::Result<()> {
         self.maybe(number, time.map(Timestamp::as_micros))
     }
 }

@@ -1,6 +1,10 @@
-//! What a worker can be given: which lanes it serves, and what is paused.
+//! What a worker can be given: which lanes it serves, what is paused, and several lanes as one.
 
-use std::collections::{HashMap, HashSet};
+use crate::error::Error;
+use crate::sql::Statements;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use tidegate_core::rows::Gate;
 
 /// A worker as it has presented itself.
 #[derive(Default)]
@@ -39,5 +43,82 @@ impl Paused {
     /// Whether nothing of this queue may start.
     pub(crate) fn stops(&self, queue: &str) -> bool {
         self.store || self.queues.contains(queue)
+    }
+}
+
+/// Order and number of a task that can be claimed.
+pub(crate) type Ready = (i64, i64);
+
+/// Before every task.
+const START: Ready = (i64::MIN, i64::MIN);
+
+/// Several lanes as one, in order.
+#[derive(Default)]
+pub(crate) struct Merge {
+    lanes: Vec<Front>,
+    /// The first of each lane, and which lane it is.
+    firsts: BinaryHeap<Reverse<(Ready, usize)>>,
+}
+
+/// The first tasks of a lane.
+pub(crate) struct Front {
+    lane: (Gate, i64),
+    rows: VecDeque<Ready>,
+    /// Up to where it was read.
+    last: Ready,
+    /// Whether there may be something behind.
+    more: bool,
+}
+
+impl Merge {
+    /// Adds a lane.
+    pub(crate) fn add(&mut self, mut lane: Front) {
+        let first = lane.rows.pop_front();
+        self.firsts.extend(first.map(|first| Reverse((first, self.lanes.len()))));
+        self.lanes.push(lane);
+    }
+
+    /// The first of all. So many rows are read of a lane at once.
+    pub(crate) fn next(
+        &mut self,
+        sql: &mut Statements<'_>,
+        rows: usize,
+    ) -> Result<Option<Ready>, Error> {
+        let Some(Reverse((next, at))) = self.firsts.pop() else { return Ok(None) };
+        let lane = &mut self.lanes[at];
+        if lane.rows.is_empty() && lane.more {
+            lane.fill(sql, rows)?;
+        }
+        self.firsts.extend(lane.rows.pop_front().map(|first| Reverse((first, at))));
+        Ok(Some(next))
+    }
+}
+
+impl Front {
+    /// The first tasks of a lane behind a gate, at most so many.
+    pub(crate) fn read(
+        lane: (Gate, i64),
+        sql: &mut Statements<'_>,
+        rows: usize,
+    ) -> Result<Self, Error> {
+        let mut front = Front { lane, rows: VecDeque::new(), last: START, more: true };
+        front.fill(sql, rows)?;
+        Ok(front)
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn fill(&mut self, sql: &mut Statements<'_>, rows: usize) -> Result<(), Error> {
+        let ((gate, lane), (order, key)) = (self.lane, self.last);
+        let mut found = sql.ready.query((gate.code(), lane, order, key, rows as i64))?;
+        while let Some(row) = found.next()? {
+            self.last = (row.get(0)?, row.get(1)?);
+            self.rows.push_back(self.last);
+        }
+        self.more = self.rows.len() == rows;
+        Ok(())
     }
 }

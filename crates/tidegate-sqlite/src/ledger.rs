@@ -12,14 +12,16 @@ use crate::plans::{self, Catalog, Plans};
 use crate::sql::Statements;
 use rusqlite::{ErrorCode, OptionalExtension};
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
+use tidegate_core::Timestamp;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::keys::KeyMap;
 use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::limit::Limit;
 use tidegate_core::plan::Plan;
-use tidegate_core::rows::Row;
+use tidegate_core::rows::{Gate, Row};
 use tidegate_core::store::{Bytes, NewWorker, TaskKey};
 
 /// The writer's connection.
@@ -44,8 +46,16 @@ pub(crate) struct Seen {
     paused: Option<Paused>,
     /// `None` is a worker that is not known.
     workers: HashMap<WorkerId, Option<Served>>,
-    /// Lanes in which nothing can be claimed.
-    pub(crate) empty: HashSet<i64>,
+    /// Lanes in which nothing stands behind an open gate.
+    pub(crate) empty: HashSet<(Gate, i64)>,
+    /// Whether there is something behind the gate of runs that some task waits for.
+    pub(crate) awaited: Option<bool>,
+    /// Workers for whom there are words.
+    pub(crate) words: Option<BTreeSet<WorkerId>>,
+    /// Limits by name; `None` is one that was not declared.
+    pub(crate) limits: HashMap<String, Option<Limit>>,
+    /// The earliest alarm of all limits.
+    pub(crate) limit_alarm: Option<Option<Timestamp>>,
     /// Tasks that workers own, as they were last written here: their end is usually the next thing
     /// that is heard of them.
     owned: KeyMap<TaskKey, Row>,
@@ -74,15 +84,22 @@ impl Seen {
         self.owned.remove(&task)
     }
 
-    /// The lanes in which there may be something for a worker; both it and what is paused were
-    /// looked up.
-    pub(crate) fn lanes(&self, worker: WorkerId, heaviest: u32) -> Vec<i64> {
+    /// The lanes behind these gates in which there may be something for a worker; both it and what is
+    /// paused were looked up.
+    pub(crate) fn lanes(
+        &self,
+        worker: WorkerId,
+        heaviest: u32,
+        gates: &[Gate],
+    ) -> Vec<(Gate, i64)> {
         let Some(Some(served)) = self.workers.get(&worker) else { return Vec::new() };
-        let may_have = |lane: &&Lane| {
+        let may_run = |lane: &&Lane| {
             let stopped = self.paused.as_ref().is_some_and(|paused| paused.stops(&lane.queue));
-            lane.weight <= heaviest && !stopped && !self.empty.contains(&lane.id)
+            lane.weight <= heaviest && !stopped
         };
-        served.lanes.iter().filter(may_have).map(|lane| lane.id).collect()
+        let lanes = served.lanes.iter().filter(may_run);
+        let lanes = lanes.flat_map(|lane| gates.iter().map(|&gate| (gate, lane.id)));
+        lanes.filter(|lane| !self.empty.contains(lane)).collect()
     }
 }
 
@@ -296,6 +313,7 @@ impl<'c> Ledger<'c> {
         self.sql.forget.execute([id])?;
         self.sql.forget_queues.execute([id])?;
         self.sql.forget_knows.execute([id])?;
+        self.forget_words(worker)?;
         self.seen.workers.remove(&worker);
         self.locks.doom(worker);
         Ok(())

@@ -10,10 +10,11 @@
 //! - `store`: [`SqliteStore`] itself, which only passes on.
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
-//! - `ledger`, `rows`: one transaction: the [`Rows`](tidegate_core::rows::Rows) a turn works on.
+//! - `ledger`, `rows`, `waits`, `limits`: one transaction: the [`Rows`](tidegate_core::rows::Rows) a
+//!   turn works on.
 //! - `plans`, `lanes`: what the writer remembers between transactions.
 //! - `sql`, `columns`: the statements, and rows from and to columns.
-//! - `reader`, `audit`: reading.
+//! - `reader`, `explain`, `audit`: reading.
 //! - `lock`: which workers are alive; whose turn it is to write.
 //!
 //! Invariants: nothing here knows what a state means; nothing is answered before it is committed;
@@ -22,8 +23,10 @@
 mod audit;
 mod columns;
 mod error;
+mod explain;
 mod lanes;
 mod ledger;
+mod limits;
 mod lock;
 mod migrate;
 mod mounts;
@@ -33,6 +36,7 @@ mod reader;
 mod rows;
 mod sql;
 mod store;
+mod waits;
 mod writer;
 
 pub use open::{OpenError, Options, Synchronous};

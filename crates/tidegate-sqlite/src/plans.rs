@@ -1,12 +1,14 @@
-//! The plans and workflows that a thread has met, so that it need not look for them again.
+//! The plans, workflows and limits that a thread has met, so that it need not look for them again.
 //!
 //! What is stored of them never changes, so that what is remembered stays true until it is forgotten:
 //! because a transaction was rolled back that might have added it, or because there is too much of it.
 
+use crate::columns::{Named, Stored};
 use crate::error::Error;
 use rusqlite::{OptionalExtension, Statement};
 use std::collections::HashMap;
 use std::sync::Arc;
+use tidegate_core::limit::LimitKey;
 use tidegate_core::plan::Plan;
 
 /// Plans that are remembered. A program has a few dozen; one that makes a new plan for every run must
@@ -19,14 +21,41 @@ const QUEUES_MAX: usize = 64;
 /// Workflows that are remembered.
 const WORKFLOWS_MAX: usize = 10_000;
 
-/// Plans and workflows by their numbers: what is needed to read rows.
+/// Limits that are remembered, one for each key.
+const LIMITS_MAX: usize = 10_000;
+
+/// Plans, workflows and limits by their numbers: what is needed to read rows.
 #[derive(Default)]
 pub(crate) struct Catalog {
     plans: HashMap<i64, Arc<Plan>>,
     queues: HashMap<i64, Arc<str>>,
+    limits: HashMap<i64, LimitKey>,
+    /// The same the other way round, for rows that are written.
+    limit_ids: HashMap<LimitKey, i64>,
 }
 
 impl Catalog {
+    /// What is named by the columns of a task.
+    pub(crate) fn named(
+        &mut self,
+        stored: &Stored,
+        plan: &mut Statement<'_>,
+        workflow: &mut Statement<'_>,
+        limit: &mut Statement<'_>,
+    ) -> Result<Named, Error> {
+        Ok(Named {
+            plan: self.plan(stored.plan, plan)?,
+            queue: match &stored.head {
+                Some(head) => Some(self.queue(head.workflow, workflow)?),
+                None => None,
+            },
+            limit: match stored.behind {
+                Some(behind) => Some(self.limit(behind, limit)?),
+                None => None,
+            },
+        })
+    }
+
     /// The plan of this number.
     pub(crate) fn plan(&mut self, id: i64, find: &mut Statement<'_>) -> Result<Arc<Plan>, Error> {
         if let Some(plan) = self.plans.get(&id) {
@@ -52,6 +81,34 @@ impl Catalog {
         }
         self.queues.insert(id, queue.clone());
         Ok(queue)
+    }
+
+    /// The limit of this number.
+    pub(crate) fn limit(&mut self, id: i64, find: &mut Statement<'_>) -> Result<LimitKey, Error> {
+        if let Some(limit) = self.limits.get(&id) {
+            return Ok(limit.clone());
+        }
+        let names = find.query_row([id], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let (name, key): (String, String) =
+            names.ok_or(Error::Missing { table: "limit_key", id })?;
+        let limit = LimitKey::new(name, key);
+        self.add_limit(id, &limit);
+        Ok(limit)
+    }
+
+    /// The number of this limit, if it is remembered.
+    pub(crate) fn limit_id(&self, limit: &LimitKey) -> Option<i64> {
+        self.limit_ids.get(limit).copied()
+    }
+
+    /// Remembers a limit.
+    pub(crate) fn add_limit(&mut self, id: i64, limit: &LimitKey) {
+        if self.limits.len() >= LIMITS_MAX {
+            self.limits.clear();
+            self.limit_ids.clear();
+        }
+        self.limits.insert(id, limit.clone());
+        self.limit_ids.insert(limit.clone(), id);
     }
 
     /// Remembers a plan; one that is remembered already stays, so that all rows have the same.

@@ -5,6 +5,7 @@
 
 use crate::columns::{self, read_record, worker_id};
 use crate::error::Error;
+use crate::limits;
 use crate::open::Place;
 use crate::plans::Catalog;
 use crate::sql::{self, SELECT_TASK};
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tidegate_core::RunId;
 use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::limit::LimitState;
 use tidegate_core::rows::{Payload, Row};
 use tidegate_core::store::{
     Bytes, Counts, Record, RunKey, RunSummary, RunView, RunsPage, StoreError, TaskKey, TaskView,
@@ -132,8 +134,9 @@ impl Reading {
         let transaction = self.connection.unchecked_transaction()?;
         let plan = transaction.prepare("SELECT body FROM plan WHERE id = ?1")?;
         let workflow = transaction.prepare("SELECT queue FROM workflow WHERE id = ?1")?;
+        let limit = transaction.prepare("SELECT name, key FROM limit_key WHERE id = ?1")?;
         let catalog = &mut self.catalog;
-        read(&mut Snapshot { connection: &transaction, plan, workflow, catalog })
+        read(&mut Snapshot { connection: &transaction, plan, workflow, limit, catalog })
     }
 
     pub(crate) fn run(&mut self, id: RunId) -> Result<Option<RunView>, Error> {
@@ -190,9 +193,33 @@ impl Reading {
                 ready: number(0)?,
                 future: number(1)?,
                 paused: number(2)?,
-                running: number(3)?,
+                limited: number(3)?,
+                parked: number(4)?,
+                running: number(5)?,
             })
         })?)
+    }
+
+    /// The limits that are declared, each for every key that is in use or waited for.
+    pub(crate) fn limits(&mut self) -> Result<Vec<LimitState>, Error> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let mut declared = transaction.prepare(sql::LIMITS)?;
+        let declared = declared.query_map([], limits::read)?.collect::<Result<Vec<_>, _>>()?;
+        let mut select = transaction.prepare(sql::LIMIT_STATES)?;
+        let mut states = Vec::with_capacity(declared.len());
+        for limit in declared {
+            let before = states.len();
+            let mut keys = select.query([limit.name()])?;
+            while let Some(row) = keys.next()? {
+                let in_use = u32::try_from(row.get::<_, i64>(1)?).unwrap_or(u32::MAX);
+                let (key, waiting) = (row.get(0)?, row.get::<_, i64>(2)? as u64);
+                states.push(LimitState { limit: limit.clone(), key, in_use, waiting });
+            }
+            if states.len() == before {
+                states.push(LimitState { limit, key: String::new(), in_use: 0, waiting: 0 });
+            }
+        }
+        Ok(states)
     }
 
     /// Tasks that are ready and that no worker can run.
@@ -254,6 +281,7 @@ pub(crate) struct Snapshot<'r> {
     pub(crate) connection: &'r Connection,
     plan: Statement<'r>,
     workflow: Statement<'r>,
+    limit: Statement<'r>,
     catalog: &'r mut Catalog,
 }
 
@@ -266,12 +294,9 @@ impl Snapshot<'_> {
 
     /// The row of these columns.
     pub(crate) fn row(&mut self, stored: columns::Stored) -> Result<Row, Error> {
-        let plan = self.catalog.plan(stored.plan, &mut self.plan)?;
-        let queue = match &stored.head {
-            Some(head) => Some(self.catalog.queue(head.workflow, &mut self.workflow)?),
-            None => None,
-        };
-        stored.row(plan, queue)
+        let Snapshot { catalog, plan, workflow, limit, .. } = self;
+        let named = catalog.named(&stored, plan, workflow, limit)?;
+        stored.row(named)
     }
 
     /// All tasks of a run.

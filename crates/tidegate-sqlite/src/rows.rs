@@ -2,18 +2,19 @@
 
 use crate::columns::{self, Stored, bind_changing, bind_lasting, bind_record, timestamp};
 use crate::error::Error;
+use crate::lanes::{Front, Merge};
 use crate::ledger::{Ledger, QUEUE, RUN, STORE};
 use crate::sql::Statements;
 use rusqlite::OptionalExtension;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Fence, WorkerId};
+use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::plan::Plan;
-use tidegate_core::rows::{Gate, Owned, Payload, Row, Rows, Write};
+use tidegate_core::rows::{Gate, Owned, Payload, Place, Row, Rows, Write};
 use tidegate_core::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
+use tidegate_core::wait::{NewSignal, WaitId, Waiting};
 use tidegate_core::{RunId, Timestamp};
 
 /// The fewest rows that are read of a lane at once: a query costs as much as a few rows.
@@ -22,22 +23,40 @@ const LANE_ROWS_MIN: usize = 16;
 impl Ledger<'_> {
     /// The row of these columns.
     fn row(&mut self, stored: Stored) -> Result<Row, Error> {
-        let plan = self.catalog.plan(stored.plan, &mut self.sql.plan)?;
-        let queue = match &stored.head {
-            Some(head) => Some(self.catalog.queue(head.workflow, &mut self.sql.workflow)?),
-            None => None,
-        };
-        stored.row(plan, queue)
+        let Statements { plan, workflow, limit_key, .. } = &mut self.sql;
+        let named = self.catalog.named(&stored, plan, workflow, limit_key)?;
+        stored.row(named)
+    }
+
+    /// The number of the limit behind which a task stands.
+    fn behind_id(&mut self, place: &Place) -> Result<Option<i64>, Error> {
+        place.behind.as_ref().map(|limit| self.limit_id(limit)).transpose()
     }
 
     /// A lane in which something can be claimed from now on.
-    fn opens(&mut self, write: &Write<'_>) -> Result<(), Error> {
-        if write.place.gate == Some(Gate::Open) && !self.seen.empty.is_empty() {
-            let Write { row, head, .. } = write;
+    fn opens(&mut self, Write { row, head, place }: &Write<'_>) -> Result<(), Error> {
+        let Some(gate) = place.gate.filter(|gate| gate.is_open()) else { return Ok(()) };
+        if gate == Gate::Awaited {
+            self.seen.awaited = Some(true);
+        }
+        if !self.seen.empty.is_empty() {
             let lane = self.belongs(&head.queue, &row.plan, row.index)?.lane;
-            self.seen.empty.remove(&lane);
+            self.seen.empty.remove(&(gate, lane));
         }
         Ok(())
+    }
+
+    /// The gates behind which there may be something to claim.
+    fn open_gates(&mut self, only_awaited: bool) -> Result<Vec<Gate>, Error> {
+        let awaited = match self.seen.awaited {
+            Some(awaited) => awaited,
+            None => {
+                let awaited = self.sql.any_behind.exists([Gate::Awaited.code()])?;
+                *self.seen.awaited.insert(awaited)
+            }
+        };
+        let open = (!only_awaited).then_some(Gate::Open);
+        Ok(open.into_iter().chain(awaited.then_some(Gate::Awaited)).collect())
     }
 }
 
@@ -87,7 +106,8 @@ impl Rows for Ledger<'_> {
 
     fn next_alarm(&mut self) -> Result<Option<Timestamp>, Error> {
         let alarm = self.sql.next_alarm.query_row([], |row| row.get::<_, Option<i64>>(0))?;
-        Ok(alarm.map(timestamp))
+        let alarms = [alarm.map(timestamp), self.first_limit_alarm()?];
+        Ok(alarms.into_iter().flatten().min())
     }
 
     fn owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Error> {
@@ -104,6 +124,7 @@ impl Rows for Ledger<'_> {
         &mut self,
         worker: WorkerId,
         heaviest: u32,
+        only_awaited: bool,
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Error> {
         if max == 0 {
@@ -111,16 +132,16 @@ impl Rows for Ledger<'_> {
         }
         self.paused()?;
         self.served(worker)?;
-        let lanes = self.seen.lanes(worker, heaviest);
+        let gates = self.open_gates(only_awaited)?;
+        let lanes = self.seen.lanes(worker, heaviest, &gates);
         let rows = (max as usize).div_ceil(lanes.len().max(1)).max(LANE_ROWS_MIN);
-        let mut merge = Merge { lanes: Vec::new(), firsts: BinaryHeap::new() };
-        for id in lanes {
-            let mut lane = Front { id, rows: VecDeque::new(), last: START, more: true };
-            lane.fill(&mut self.sql, rows.min(max as usize))?;
-            if lane.rows.is_empty() {
-                self.seen.empty.insert(id);
+        let mut merge = Merge::default();
+        for lane in lanes {
+            let front = Front::read(lane, &mut self.sql, rows.min(max as usize))?;
+            if front.is_empty() {
+                self.seen.empty.insert(lane);
             } else {
-                merge.add(lane);
+                merge.add(front);
             }
         }
         let mut ready = Vec::new();
@@ -196,7 +217,8 @@ impl Rows for Ledger<'_> {
     fn insert(&mut self, write: Write<'_>) -> Result<(), Error> {
         let Write { row, head, .. } = &write;
         let belongs = self.belongs(&head.queue, &row.plan, row.index)?;
-        bind_changing(&mut self.sql.insert, &write)?;
+        let behind = self.behind_id(&write.place)?;
+        bind_changing(&mut self.sql.insert, &write, behind)?;
         bind_lasting(&mut self.sql.insert, row, &belongs)?;
         self.sql.insert.raw_execute()?;
         if let Some(key) = row.head.as_ref().and_then(|head| head.key.as_deref()) {
@@ -207,11 +229,12 @@ impl Rows for Ledger<'_> {
     }
 
     fn update(&mut self, write: Write<'_>) -> Result<(), Error> {
+        let behind = self.behind_id(&write.place)?;
         let update = match write.row.head {
             Some(_) => &mut self.sql.update_first,
             None => &mut self.sql.update,
         };
-        bind_changing(update, &write)?;
+        bind_changing(update, &write, behind)?;
         let updated = update.raw_execute()?;
         assert_eq!(updated, 1, "what is replaced was there");
         self.seen.remember(write.row);
@@ -251,6 +274,125 @@ impl Rows for Ledger<'_> {
     fn forget(&mut self, worker: WorkerId) -> Result<(), Error> {
         self.forget_worker(worker)
     }
+
+    fn leave_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Error> {
+        self.write_word(worker, task)
+    }
+
+    fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Error> {
+        self.take_words(worker)
+    }
+
+    fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Error> {
+        self.waits_of(task)
+    }
+
+    fn wait(&mut self, task: TaskKey, id: &WaitId) -> Result<Option<Waiting>, Error> {
+        self.find_wait(task, id)
+    }
+
+    fn put_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Error> {
+        self.write_wait(task, wait)
+    }
+
+    fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Error> {
+        self.delete_wait(task, id)
+    }
+
+    fn signal_wait(&mut self, run: RunKey, name: &str) -> Result<Option<(TaskKey, WaitId)>, Error> {
+        self.first_signal_wait(run, name)
+    }
+
+    fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Error> {
+        self.waits_for_run(run)
+    }
+
+    fn waited_by(&mut self, run: RunKey, tasks: u32) -> Result<Vec<RunKey>, Error> {
+        self.runs_waited_by(run, tasks)
+    }
+
+    fn add_signal(
+        &mut self,
+        run: RunKey,
+        signal: &NewSignal,
+        now: Timestamp,
+    ) -> Result<u64, Error> {
+        self.write_signal(run, signal, now)
+    }
+
+    fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Error> {
+        self.knows_signal(run, id)
+    }
+
+    fn next_signal(
+        &mut self,
+        run: RunKey,
+        name: &str,
+    ) -> Result<Option<(u64, Option<Bytes>)>, Error> {
+        self.first_signal(run, name)
+    }
+
+    fn take_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Error> {
+        self.give_signal(signal, by)
+    }
+
+    fn limit(&mut self, name: &str) -> Result<Option<Limit>, Error> {
+        self.find_limit(name)
+    }
+
+    fn set_limit(&mut self, limit: &Limit) -> Result<(), Error> {
+        self.write_limit(limit)
+    }
+
+    fn in_use(&mut self, limit: &LimitKey) -> Result<u32, Error> {
+        self.units_in_use(limit)
+    }
+
+    fn holds(&mut self, task: TaskKey) -> Result<Vec<Hold>, Error> {
+        self.holds_of(task)
+    }
+
+    fn hold(&mut self, task: TaskKey, hold: &Hold) -> Result<(), Error> {
+        self.write_hold(task, hold)
+    }
+
+    fn let_go(&mut self, task: TaskKey, limit: &LimitKey) -> Result<(), Error> {
+        self.delete_hold(task, limit)
+    }
+
+    fn begun(&mut self, limit: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Error> {
+        self.begun_under(limit)
+    }
+
+    fn note_begun(
+        &mut self,
+        limit: &LimitKey,
+        at: Timestamp,
+        units: u32,
+        forget: Timestamp,
+    ) -> Result<(), Error> {
+        self.write_begun(limit, at, units, forget)
+    }
+
+    fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<(Timestamp, TaskKey)>, Error> {
+        self.stand_behind(limit, max)
+    }
+
+    fn keys_behind(&mut self, name: &str) -> Result<Vec<LimitKey>, Error> {
+        self.keys_stood_behind(name)
+    }
+
+    fn limit_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, Error> {
+        self.alarm_of_limit(limit)
+    }
+
+    fn set_limit_alarm(&mut self, limit: &LimitKey, alarm: Option<Timestamp>) -> Result<(), Error> {
+        self.write_limit_alarm(limit, alarm)
+    }
+
+    fn due_limits(&mut self, now: Timestamp, max: u32) -> Result<Vec<LimitKey>, Error> {
+        self.limits_due(now, max)
+    }
 }
 
 /// What a pause is kept under.
@@ -271,60 +413,6 @@ fn covered(mut stretches: Vec<(i64, i64)>, from: i64) -> Duration {
         reached = reached.max(end);
     }
     Duration::from_micros(covered.unsigned_abs())
-}
-
-/// Order and number of a task that can be claimed.
-type Ready = (i64, i64);
-
-/// Before every task.
-const START: Ready = (i64::MIN, i64::MIN);
-
-/// Several lanes as one, in order.
-struct Merge {
-    lanes: Vec<Front>,
-    /// The first of each lane, and which lane it is.
-    firsts: BinaryHeap<Reverse<(Ready, usize)>>,
-}
-
-/// The first tasks of a lane.
-struct Front {
-    id: i64,
-    rows: VecDeque<Ready>,
-    /// Up to where it was read.
-    last: Ready,
-    /// Whether there may be something behind.
-    more: bool,
-}
-
-impl Merge {
-    fn add(&mut self, mut lane: Front) {
-        let first = lane.rows.pop_front();
-        self.firsts.extend(first.map(|first| Reverse((first, self.lanes.len()))));
-        self.lanes.push(lane);
-    }
-
-    fn next(&mut self, sql: &mut Statements<'_>, rows: usize) -> Result<Option<Ready>, Error> {
-        let Some(Reverse((next, at))) = self.firsts.pop() else { return Ok(None) };
-        let lane = &mut self.lanes[at];
-        if lane.rows.is_empty() && lane.more {
-            lane.fill(sql, rows)?;
-        }
-        self.firsts.extend(lane.rows.pop_front().map(|first| Reverse((first, at))));
-        Ok(Some(next))
-    }
-}
-
-impl Front {
-    fn fill(&mut self, sql: &mut Statements<'_>, rows: usize) -> Result<(), Error> {
-        let (order, key) = self.last;
-        let mut found = sql.ready.query((self.id, order, key, rows as i64))?;
-        while let Some(row) = found.next()? {
-            self.last = (row.get(0)?, row.get(1)?);
-            self.rows.push_back(self.last);
-        }
-        self.more = self.rows.len() == rows;
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,14 @@ use crate::writer::{Writer, message};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_core::RunId;
+use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::limit::LimitState;
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
     Store, StoreError, TaskKey, Turn, Turned, Unserved,
 };
-use tidegate_core::turn;
+use tidegate_core::{RunId, Timestamp, turn};
 use tokio::sync::oneshot;
 
 /// A store in a SQLite database.
@@ -127,6 +128,16 @@ impl Store for SqliteStore {
         Box::pin(
             self.readers.read(move |reading| reading.unserved(|worker| locks.is_alive(worker))),
         )
+    }
+
+    fn limits(&self) -> Answer<'_, Vec<LimitState>> {
+        Box::pin(self.readers.read(|reading| reading.limits()))
+    }
+
+    fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
+        let locks = self.place.locks.clone();
+        let is_alive = move |worker| locks.is_alive(worker);
+        Box::pin(self.readers.read(move |reading| reading.explain(task, now, is_alive)))
     }
 
     fn notes(&self, worker: WorkerId) -> Option<PathBuf> {

@@ -7,17 +7,26 @@
 #![allow(missing_docs, reason = "the name of a case says what it is about")]
 
 pub mod cancel;
+pub mod chance;
+pub mod children;
 pub mod claims;
 pub mod clocks;
 pub mod deaths;
+pub mod explain;
 pub mod graphs;
 pub mod items;
+pub mod limits;
 pub mod lost_answers;
+pub mod parks;
 pub mod pauses;
+pub mod rates;
 pub mod reading;
+pub mod retakes;
 pub mod retries;
+pub mod signals;
 pub mod size;
 pub mod submits;
+pub mod waits;
 
 use std::time::Duration;
 use tidegate_core::Timestamp;

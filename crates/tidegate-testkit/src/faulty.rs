@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_core::RunId;
+use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::limit::LimitState;
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
     Store, StoreError, TaskKey, Turn, Turned, Unserved,
 };
+use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
 
 /// A store whose turns go wrong when told so; all else goes through to the store inside.
@@ -160,6 +162,14 @@ impl Store for Faulty {
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
         self.inner.unserved()
+    }
+
+    fn limits(&self) -> Answer<'_, Vec<LimitState>> {
+        self.inner.limits()
+    }
+
+    fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
+        self.inner.explain(task, now)
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {

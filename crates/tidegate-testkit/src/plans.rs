@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use tidegate_core::graph::{Graph, Node, OnFailure, When};
 use tidegate_core::lifecycle::Rules;
-use tidegate_core::plan::{Plan, TaskPlan};
+use tidegate_core::plan::{LimitUse, Plan, TaskPlan};
 
 /// A plan that is being drawn. What is said after a task is said of that task.
 #[derive(Debug, Clone)]
@@ -83,6 +83,12 @@ impl Sketch {
     /// It is done for each item of the list that is found under this name.
     pub fn each(mut self, source: &str) -> Self {
         self.tasks.last_mut().expect(SAID_OF_A_TASK).each = Some(source.to_owned());
+        self
+    }
+
+    /// It takes this of a limit.
+    pub fn limit(mut self, used: impl Into<LimitUse>) -> Self {
+        self.tasks.last_mut().expect(SAID_OF_A_TASK).limits.push(used.into());
         self
     }
 

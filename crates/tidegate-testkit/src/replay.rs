@@ -7,6 +7,7 @@
 use std::time::Duration;
 use tidegate_core::lifecycle::{CancelledBy, Event, Life, Rules, State};
 use tidegate_core::store::{Request, TaskKey, Turn};
+use tidegate_core::wait::WaitOp;
 use tidegate_core::{RunId, Timestamp};
 
 /// What of a task its life does not say.
@@ -17,6 +18,9 @@ pub(crate) struct Subject<'s> {
     pub(crate) not_before: Option<Timestamp>,
     /// Whether the task that has begun its run has ended, other than by success.
     pub(crate) is_orphan: bool,
+    /// Whether something came in the turn that a task may have waited for: a signal, the end of a
+    /// run, what another did not wait for any more.
+    pub(crate) something_came: bool,
     /// The latest time that any turn has told: what was due by then may stay so for a turn whose
     /// clock is behind.
     pub(crate) latest: Timestamp,
@@ -37,7 +41,8 @@ pub(crate) fn allows(subject: &Subject<'_>, turn: &Turn, from: &Life, to: &Life)
             all.into_iter().collect()
         });
     }
-    let parts: [Part; 6] = [recovered, clocked, cancelled, settled, claimed, begun];
+    // What wakes a task may come before its run is asked for, and after.
+    let parts: [Part; 8] = [woken, recovered, clocked, cancelled, settled, woken, claimed, begun];
     for part in parts {
         also(&mut lives, |life| {
             let events = part(subject, turn, life);
@@ -63,6 +68,11 @@ fn next(subject: &Subject<'_>, turn: &Turn, life: &Life, event: &Event) -> Optio
     Some(life.next(subject.rules, event, now).ok()?.into_life())
 }
 
+/// What a task waits for is not told; that something came is.
+fn woken(subject: &Subject<'_>, _: &Turn, _: &Life) -> Vec<Event> {
+    subject.something_came.then_some(Event::Wake).into_iter().collect()
+}
+
 /// Only what the dead worker owned is taken over.
 fn recovered(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
     match (&life.state, turn.recover) {
@@ -82,10 +92,12 @@ fn clocked(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
 }
 
 fn cancelled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
-    match subject.is_orphan || turn.requests.contains(&Request::Cancel(subject.run)) {
-        true => vec![Event::Cancel { by: CancelledBy::User }],
-        false => Vec::new(),
-    }
+    let by_user = subject.is_orphan || turn.requests.contains(&Request::Cancel(subject.run));
+    let mut waits = turn.changes.iter().flat_map(|change| &change.waits);
+    let by_parent = waits.any(|op| matches!(op, WaitOp::Close(_)));
+    let by_user = by_user.then_some(CancelledBy::User);
+    let by_parent = by_parent.then_some(CancelledBy::Upstream);
+    by_user.into_iter().chain(by_parent).map(|by| Event::Cancel { by }).collect()
 }
 
 fn settled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {

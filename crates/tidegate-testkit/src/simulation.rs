@@ -39,8 +39,11 @@
 //! The same seed gives the same trace. Deliberately absent: threads, files, real time.
 
 mod asking;
+mod bounds;
 mod chance;
+mod journal;
 mod ledger;
+mod post;
 mod process;
 mod profile;
 mod scheduler;
@@ -151,6 +154,30 @@ summary! {
     found_items: "of these, that a later entry found",
     /// Of these, that somebody asked for who did not run the task any more.
     orphans: "of these, refused to who had no right",
+    /// Other runs that tasks have wanted to begin.
+    children: "runs of tasks asked for",
+    /// Steps that were done.
+    steps_done: "steps done",
+    /// Signals that were sent.
+    signals: "signals sent",
+    /// Signals that bodies were told of.
+    received: "signals received",
+    /// Waits that took too long.
+    late: "waits that took too long",
+    /// Waits that were refused.
+    refused: "waits refused",
+    /// Waits that later entries have found.
+    found_waits: "waits found by later entries",
+    /// Times that a body was to ask again for its waits.
+    asked_again: "times that waits were asked for again",
+    /// Bodies that became rows.
+    parks: "bodies parked",
+    /// Times that limits were taken again after a wait.
+    retaken: "times that limits were taken again",
+    /// Limits that were made others.
+    resizes: "limits resized",
+    /// Tasks claimed by workers that had room only for what is waited for.
+    awaited: "tasks claimed beyond the room there is",
     /// Submits whose answer never came.
     unanswered: "submits never answered",
     /// Times the clock went on, by anything.

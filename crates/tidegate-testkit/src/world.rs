@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Event, Failure, Kind, Life, WorkerId};
+use tidegate_core::limit::{Limit, LimitState};
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Applied, Bytes, Change, Claim, Claimed, Granted, NewRun, NewWorker, Record, Request, RunView,
-    Store, Submitted, TaskKey, Turn, TurnId, Turned,
+    Applied, Bytes, Change, Claim, Claimed, Granted, NewRun, NewWorker, Parent, Record, Request,
+    RunView, Store, Submitted, TaskKey, Turn, TurnId, Turned,
 };
+use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
 
 /// The queue that everything is in unless it is told otherwise.
@@ -128,7 +130,12 @@ impl World {
 
     /// Hands a turn in, and checks what must hold after every turn.
     pub async fn take(&mut self, turn: Turn) -> Turned {
-        for new in &turn.submits {
+        let ops = turn.changes.iter().flat_map(|change| &change.waits);
+        let children = ops.filter_map(|op| match op {
+            WaitOp::Begin { what: Awaited::Child(new), .. } => Some(&**new),
+            _ => None,
+        });
+        for new in turn.submits.iter().chain(children) {
             self.watch(new);
         }
         self.latest = self.latest.max(turn.now);
@@ -172,6 +179,7 @@ impl World {
             input: None,
             parent: None,
             items: Vec::new(),
+            keys: Vec::new(),
         }
     }
 
@@ -250,6 +258,52 @@ impl World {
         self.take(turn).await
     }
 
+    /// What a task asks for, of its worker, and how it is answered.
+    pub async fn asks(
+        &mut self,
+        worker: WorkerId,
+        task: &Claimed,
+        op: WaitOp,
+    ) -> Option<WaitOutcome> {
+        let turned = self.tell(worker, change::asks(task, [op])).await;
+        let own = turned.answers.into_iter().filter(|(key, ..)| *key == task.key);
+        let [(_, fence, answer)] = own.collect::<Vec<_>>().try_into().expect("it is answered once");
+        assert_eq!(fence, task.life.fence);
+        answer.outcome
+    }
+
+    /// A signal to a run, to be sent.
+    pub fn new_signal(&mut self, run: RunId, name: &str, body: &str) -> NewSignal {
+        self.ids += 1;
+        NewSignal { id: self.ids, run, name: name.into(), body: Some(Bytes::from(body.as_bytes())) }
+    }
+
+    /// Sends a signal, with nobody there to take what it wakes.
+    pub async fn send(&mut self, run: RunId, name: &str, body: &str) -> Turned {
+        let signal = self.new_signal(run, name, body);
+        self.request(Request::Signal(signal)).await
+    }
+
+    /// A run of this plan that a task begins and waits for, as its so many-th.
+    pub fn child_of(&mut self, task: &Claimed, plan: &Arc<Plan>, number: u32) -> NewRun {
+        let wait = WaitId::new(WaitKind::Child, "", number);
+        let parent = Some(Parent::new(task.key, task.life.fence, wait));
+        NewRun { parent, ..self.new_run(plan) }
+    }
+
+    /// A limit is there from now on.
+    pub async fn declare(&mut self, limit: Limit) {
+        self.request(Request::Declare(limit)).await;
+    }
+
+    /// What is in use of the limits, and how many tasks wait: by name and key.
+    pub async fn limits(&self) -> Vec<(String, String, u32, u64)> {
+        let limits = self.store.limits().await.expect("limits can be listed");
+        let state =
+            |is: LimitState| (is.limit.name().to_owned(), is.key.clone(), is.in_use, is.waiting);
+        limits.into_iter().map(state).collect()
+    }
+
     // --------------------------------------------------------------------------------- views --
 
     /// The run as it is.
@@ -325,7 +379,7 @@ impl World {
         for &id in self.watched.keys() {
             views.push((id, self.store.run(id).await.expect("a run can be looked at")));
         }
-        let records = self.records().await;
+        let (records, limits) = (self.records().await, self.store.limits().await);
         self.harness.reopen().await;
         self.store = self.harness.store();
         for (id, view) in views {
@@ -333,6 +387,9 @@ impl World {
             assert_eq!(after, view, "a run is the same after the store was opened again");
         }
         assert_eq!(self.records().await, records, "nothing recorded is lost");
+        let (before, after) = (limits, self.store.limits().await);
+        let limits = [before, after].map(|limits| limits.expect("limits can be listed"));
+        assert_eq!(limits[0], limits[1], "limits are the same after the store was opened again");
         let after = self.store.counts().await.expect("tasks can be counted");
         assert_eq!(after, counts, "the counts are the same after the store was opened again");
         self.check_audit().await;
@@ -344,6 +401,14 @@ fn is_orphaned(views: &BTreeMap<RunId, RunView>, parent: TaskKey) -> bool {
     let mut tasks = views.values().flat_map(|view| &view.tasks);
     let kind = tasks.find(|task| task.key == parent).map(|task| task.life.state.kind());
     kind.is_some_and(|kind| kind.is_terminal() && kind != Kind::Succeeded)
+}
+
+/// Whether a turn may have ended waits of tasks.
+fn something_came(turn: &Turn, turned: &Turned) -> bool {
+    let is_signal = |request: &Request| matches!(request, Request::Signal(_));
+    let waits = |change: &Change| !change.waits.is_empty() || !change.parks_on.is_empty();
+    let ended = !turned.ended.is_empty();
+    ended || turn.requests.iter().any(is_signal) || turn.changes.iter().any(waits)
 }
 
 fn check_run(
@@ -361,7 +426,8 @@ fn check_run(
         let rules = &view.run.plan.task(index).rules;
         let not_before = watched.not_before;
         let (key, run) = (task.key, view.run.id);
-        let subject = Subject { key, run, rules, not_before, is_orphan, latest };
+        let something_came = something_came(turn, turned);
+        let subject = Subject { key, run, rules, not_before, is_orphan, something_came, latest };
         assert!(
             replay::allows(&subject, turn, from, &task.life),
             "the lifecycle does not allow what a turn has made of a task\n\
@@ -395,7 +461,7 @@ fn check_run(
 
 /// A claim of what fits into so many units, and of so many tasks besides, of any weight.
 pub fn claim(units: u32, ahead: u32) -> Claim {
-    Claim { units, ahead, heaviest: u32::MAX }
+    Claim { units, ahead, heaviest: u32::MAX, only_awaited: false }
 }
 
 /// What a worker says of a task that it has claimed.
@@ -445,15 +511,37 @@ pub mod change {
         Change::new(task.key, Event::Resume { fence: task.life.fence })
     }
 
+    /// The body asks for these.
+    pub fn asks(task: &Claimed, ops: impl IntoIterator<Item = WaitOp>) -> Change {
+        Change { waits: ops.into_iter().collect(), ..Change::none(task.key, task.life.fence) }
+    }
+
     /// The body has stored a step.
     pub fn step(task: &Claimed) -> Change {
         Change::new(task.key, Event::Step { fence: task.life.fence })
     }
 
-    /// The body waits as a row.
+    /// The body waits as a row, until this time or for a signal that nobody sends.
     pub fn park(task: &Claimed, wake: Option<Timestamp>) -> Change {
-        let (fence, active) = (task.life.fence, Duration::from_secs(2));
-        Change::new(task.key, Event::Park { fence, active, wake })
+        match wake {
+            Some(_) => park_on(task, wake, []),
+            None => {
+                let op = ask::signal("what nobody sends", 0);
+                let on = [WaitId::new(WaitKind::Signal, "what nobody sends", 0)];
+                Change { waits: vec![op], ..park_on(task, None, on) }
+            }
+        }
+    }
+
+    /// The body waits as a row, until this time or for the first of these.
+    pub fn park_on(
+        task: &Claimed,
+        wake: Option<Timestamp>,
+        on: impl IntoIterator<Item = WaitId>,
+    ) -> Change {
+        let (fence, active, wait) = (task.life.fence, Duration::from_secs(2), String::from("time"));
+        let event = Event::Park { fence, active, wake, wait };
+        Change { parks_on: on.into_iter().collect(), ..Change::new(task.key, event) }
     }
 
     /// The worker gives it back.
@@ -471,6 +559,75 @@ pub mod change {
     pub fn with_error(change: Change, error: &str) -> Change {
         Change { error: Some(error.to_owned()), ..change }
     }
+}
+
+/// What a task asks for of its waits.
+pub mod ask {
+    use super::*;
+
+    /// It waits for this, under this name and number.
+    pub fn begin(id: WaitId, due: Option<Timestamp>, what: Awaited) -> WaitOp {
+        WaitOp::Begin { id, label: "".into(), due, what, releasing: Vec::new() }
+    }
+
+    /// It waits for a signal, for the so many-th of this name.
+    pub fn signal(name: &str, number: u32) -> WaitOp {
+        begin(WaitId::new(WaitKind::Signal, name, number), None, Awaited::Signal)
+    }
+
+    /// It sleeps, for the so many-th time.
+    pub fn sleep(number: u32, due: Timestamp) -> WaitOp {
+        begin(WaitId::new(WaitKind::Sleep, "", number), Some(due), Awaited::Time)
+    }
+
+    /// It waits for the end of another run.
+    pub fn run(run: RunId) -> WaitOp {
+        begin(WaitId::new(WaitKind::Run, run.to_string(), 0), None, Awaited::Run(run))
+    }
+
+    /// It begins a run and waits for its end.
+    pub fn child(new: NewRun) -> WaitOp {
+        let Parent { wait, label, due, releasing, .. } = new.parent.clone().expect("a child");
+        WaitOp::Begin { id: wait, label, due, what: Awaited::Child(Arc::new(new)), releasing }
+    }
+
+    /// It has come to the end of a step.
+    pub fn step(name: &str, value: &str) -> WaitOp {
+        let id = WaitId::new(WaitKind::Step, name, 0);
+        WaitOp::End { id, label: "".into(), outcome: self::value(value) }
+    }
+
+    /// One of its waits has ended like this.
+    pub fn end(id: WaitId, outcome: WaitOutcome) -> WaitOp {
+        WaitOp::End { id, label: "".into(), outcome }
+    }
+
+    /// The same wait, in which these limits are given back.
+    pub fn releasing(op: WaitOp, names: &[&str]) -> WaitOp {
+        let names: Vec<Arc<str>> = names.iter().map(|&name| name.into()).collect();
+        match op {
+            WaitOp::Begin { id, label, due, what: Awaited::Child(new), .. } => {
+                let mut new = (*new).clone();
+                new.parent.as_mut().expect("a child").releasing.clone_from(&names);
+                let what = Awaited::Child(Arc::new(new));
+                WaitOp::Begin { id, label, due, what, releasing: names }
+            }
+            WaitOp::Begin { id, label, due, what, .. } => {
+                WaitOp::Begin { id, label, due, what, releasing: names }
+            }
+            other => other,
+        }
+    }
+
+    /// What a step came to, or what a signal brought.
+    pub fn value(body: &str) -> WaitOutcome {
+        WaitOutcome::Value(Some(Bytes::from(body.as_bytes())))
+    }
+}
+
+/// What a task has waited for in earlier entries, by identity.
+pub fn waits_of(task: &Claimed) -> Vec<Waiting> {
+    task.waits.iter().map(|(wait, _)| wait.clone()).collect()
 }
 
 /// The numbers of what was taken, in order.

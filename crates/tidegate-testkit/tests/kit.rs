@@ -49,6 +49,7 @@ fn submit(id: u64) -> Arc<Turn> {
         input: None,
         parent: None,
         items: Vec::new(),
+        keys: Vec::new(),
     });
     Arc::new(turn)
 }

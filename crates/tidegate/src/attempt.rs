@@ -16,14 +16,22 @@
 //!
 //! No lock is held while a slot is given back or a line is left: both wake others.
 
+use crate::engine::{Child, RunStatus};
 use crate::error::Closed;
+use crate::journal::Journal;
 use crate::slot::{InLine, SlotToken};
 use crate::sync::{Mutex, Wakers, lock};
+use crate::task_error::TaskError;
 use crate::tide::Tide;
+use crate::wait::{Parks, WaitError};
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
+use tidegate_core::store::NewRun;
+use tidegate_core::wait::WaitOp;
 use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +69,28 @@ pub(crate) trait Record: Send + Sync {
 
     /// Whether it was told.
     fn is_cancelled(&self) -> bool;
+
+    /// What is known of its stored waits.
+    fn journal(&self) -> &Journal;
+
+    /// Asks the store for something.
+    fn ask(&self, op: WaitOp);
+
+    /// After how long a wait becomes a row, if it may.
+    fn parks_after(&self) -> Option<Duration>;
+
+    /// Whether it uses this limit.
+    fn uses(&self, limit: &str) -> bool;
+
+    /// A run to be begun by it.
+    fn child(&self, child: Child) -> Result<NewRun, TaskError>;
+
+    /// How a run stands, with what its tasks returned.
+    fn read_run(&self, run: RunId) -> ReadRun;
 }
+
+/// How a run stands, later.
+pub(crate) type ReadRun = Pin<Box<dyn Future<Output = Result<RunStatus, WaitError>> + Send>>;
 
 /// One entry of a task.
 pub(crate) struct Attempt {
@@ -72,6 +101,8 @@ pub(crate) struct Attempt {
     pub(crate) gated: bool,
     tide: Arc<Tide>,
     slot: Mutex<Slot>,
+    /// Whether its body is being polled at this moment.
+    polled: AtomicBool,
 }
 
 struct Slot {
@@ -88,9 +119,34 @@ struct Slot {
     /// that was asked for and not answered.
     away: bool,
     asked: u32,
+    /// Limits that were given back for a wait and are to be taken again before the slot.
+    limits: Released,
+    /// How it is to go on as a row.
+    parks: Option<Box<Parks>>,
     /// Time with the slot, up to when it was last taken.
     active: Duration,
     held_since: Instant,
+}
+
+/// Whether limits were given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Released {
+    No,
+    /// They were, for the so many-th time.
+    Yes(u32),
+    /// They were, and were asked for again.
+    Asked(u32),
+    /// They were, so often, and are held again.
+    Held(u32),
+}
+
+impl Released {
+    fn number(self) -> u32 {
+        match self {
+            Released::No => 0,
+            Released::Yes(number) | Released::Asked(number) | Released::Held(number) => number,
+        }
+    }
 }
 
 impl Slot {
@@ -120,9 +176,65 @@ impl Attempt {
                 wakers: Wakers::default(),
                 away: false,
                 asked: 0,
+                limits: Released::No,
+                parks: None,
                 active: Duration::ZERO,
                 held_since: Instant::now(),
             }),
+            polled: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether its body is being polled at this moment: what is dropped then is dropped by the body,
+    /// and not with it.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.polled.load(Ordering::Relaxed)
+    }
+
+    /// Polls the body.
+    pub(crate) fn while_polled<T>(&self, poll: impl FnOnce() -> T) -> T {
+        self.polled.store(true, Ordering::Relaxed);
+        let polled = poll();
+        self.polled.store(false, Ordering::Relaxed);
+        polled
+    }
+
+    /// Its only wait goes on as a row: the gate drops the body.
+    pub(crate) fn park(&self, parks: Parks) {
+        let mut slot = lock(&self.slot);
+        if (slot.waiting, slot.resuming) == (1, 0) {
+            slot.parks = Some(Box::new(parks));
+        }
+    }
+
+    /// How it is to go on as a row, if it is.
+    pub(crate) fn take_parks(&self) -> Option<Parks> {
+        lock(&self.slot).parks.take().map(|parks| *parks)
+    }
+
+    /// Limits were given back.
+    pub(crate) fn has_released(&self) {
+        let mut slot = lock(&self.slot);
+        slot.limits = Released::Yes(slot.limits.number() + 1);
+    }
+
+    /// All limits are held again, if it is that what was asked for.
+    pub(crate) fn has_retaken(&self, number: u32) {
+        let mut slot = lock(&self.slot);
+        if slot.limits != Released::Asked(number) {
+            return;
+        }
+        slot.limits = Released::Held(number);
+        let wakers = slot.wakers.take();
+        drop(slot);
+        wakers.wake();
+    }
+
+    /// The request for its limits that was not answered, if there is one.
+    pub(crate) fn unanswered(&self) -> Option<WaitOp> {
+        match lock(&self.slot).limits {
+            Released::Asked(number) => Some(WaitOp::Retake(number)),
+            _ => None,
         }
     }
 
@@ -150,12 +262,28 @@ impl Attempt {
         slot.waiting + slot.resuming > 0
     }
 
+    /// Whether it does not go on before what it has asked for is written.
+    pub(crate) fn is_away(&self) -> bool {
+        lock(&self.slot).away
+    }
+
+    /// Whether a wait is over, or all were dropped, and the slot is not held again.
+    pub(crate) fn is_resuming(&self) -> bool {
+        let slot = lock(&self.slot);
+        let goes_on = slot.resuming > 0 || slot.waiting == 0;
+        goes_on && slot.token.is_some() && !slot.is_held()
+    }
+
     pub(crate) fn record(&self) -> Option<&dyn Record> {
         self.observer.as_deref().and_then(Observer::record)
     }
 
     /// A wait for something in `words` begins to wait: the slot is released.
-    pub(crate) fn begin_wait(&self, words: impl FnOnce() -> String) {
+    pub(crate) fn begin_wait(&self, words: impl FnOnce() -> String, releasing: Vec<Arc<str>>) {
+        if let (false, Some(record)) = (releasing.is_empty(), self.record()) {
+            record.ask(WaitOp::Release(releasing));
+            self.has_released();
+        }
         let mut slot = lock(&self.slot);
         slot.waiting += 1;
         if slot.is_held() {
@@ -206,6 +334,7 @@ impl Attempt {
             false => slot.waiting -= 1,
             true => slot.resuming -= 1,
         }
+        slot.parks = None;
         // With no wait left the body is going on and the place in line is the gate's.
         let going_on = slot.waiting == 0 && self.gated;
         let left = if going_on { None } else { slot.leave_line() };
@@ -224,6 +353,17 @@ impl Attempt {
 
     fn poll_slot(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
         let mut slot = lock(&self.slot);
+        if let (Released::Yes(number), Some(record)) = (slot.limits, self.record()) {
+            slot.limits = Released::Asked(number);
+            slot.wakers.register(cx.waker());
+            drop(slot);
+            record.ask(WaitOp::Retake(number));
+            return Poll::Pending;
+        }
+        if let Released::Asked(_) = slot.limits {
+            slot.wakers.register(cx.waker());
+            return Poll::Pending;
+        }
         if slot.is_held() {
             return Poll::Ready(Ok(()));
         }

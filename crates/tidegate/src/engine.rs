@@ -9,26 +9,35 @@
 //! - [`Run`] waits for the end of a run; [`Subscription`] hears what happens.
 
 mod builder;
+mod child;
 mod entry;
 mod event;
+mod explain;
 mod fan_out;
+mod keys;
 mod look;
 mod metrics;
 mod pulse;
 mod run;
 mod shutdown;
+mod signal;
 mod submit;
 mod worker;
 
 pub use builder::{Config, ConfigError, EngineBuilder, StartError};
+pub use child::Child;
 pub use event::{Event, Missed, Subscription, What};
+pub use explain::Explanation;
 pub use metrics::Metrics;
 pub use run::{OutputError, Run, RunError, RunState, RunStatus, TaskState, WaitRunError};
 pub use shutdown::ShutdownReport;
+pub use signal::{LimitError, SignalError};
 pub use submit::{Submit, SubmitError};
-pub use tidegate_core::lifecycle::{Kind, Reason};
+pub use tidegate_core::explain::{Full, Slots, Why};
+pub use tidegate_core::lifecycle::{CancelledBy, Kind, Reason, WorkerId};
+pub use tidegate_core::limit::{Holder, InvalidLimit, LimitKey, LimitState, Rate};
 pub use tidegate_core::store::{
-    Counts, Finding, Happened, Record, RunSummary, RunsPage, Unserved, WhyUnserved,
+    Counts, Finding, Happened, Record, RunSummary, RunsPage, Scope, Unserved, WhyUnserved,
 };
 
 use crate::slot::{SlotPool, SlotToken};
@@ -39,10 +48,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::dispatcher::{Said, Ticket};
+use tidegate_core::explain::Live;
 use tidegate_core::lifecycle::Fence;
-use tidegate_core::store::{
-    Granted, NewRun, Request, Scope, Store, StoreError, Submitted, TaskKey,
-};
+use tidegate_core::store::{Granted, NewRun, Request, Store, StoreError, Submitted, TaskKey};
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -94,6 +102,8 @@ pub(crate) struct Shared {
     metrics: metrics::Gauges,
     closing: watch::Sender<shutdown::Stage>,
     clock: Clock,
+    /// After so long a wait of a parkable task becomes a row.
+    park_after: Duration,
 }
 
 /// What time it is.
@@ -107,6 +117,7 @@ enum Message {
     Submit(NewRun, Option<Arc<run::Cell>>, oneshot::Sender<Result<Submitted, SubmitError>>),
     Request(Request, oneshot::Sender<Result<Granted, StoreError>>),
     Watch(RunId, Arc<run::Cell>, oneshot::Sender<()>),
+    Explain(TaskKey, oneshot::Sender<Live>),
     Close(Duration),
     /// Nothing; but whoever hears it can look at the clock.
     Pulse,

@@ -5,7 +5,10 @@
 
 pub use crate::batch::BatchError;
 pub use crate::context::ContextError;
-pub use crate::engine::{ConfigError, Missed, OutputError, StartError, SubmitError, WaitRunError};
+pub use crate::engine::{
+    ConfigError, InvalidLimit, LimitError, Missed, OutputError, SignalError, StartError,
+    SubmitError, WaitRunError,
+};
 pub use crate::wait::InvalidWait;
 pub use crate::workflow::WorkflowError;
 pub use tidegate_core::InvalidId;

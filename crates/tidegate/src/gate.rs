@@ -6,6 +6,7 @@
 use crate::attempt::Attempt;
 use crate::error::{Closed, Panic};
 use crate::slot::SlotToken;
+use crate::wait::Parks;
 use pin_project_lite::pin_project;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -44,6 +45,8 @@ impl Drop for EndOnDrop {
 pub(crate) enum Passed<T> {
     Returned(T),
     Panicked(Panic),
+    /// It waits as a row from now on.
+    Parked(Parks),
     /// The slot cannot be had again.
     Closed,
 }
@@ -73,10 +76,13 @@ impl<F: Future> Gate<F> {
             return Poll::Ready(Passed::Closed);
         }
         // After a panic the body is never polled again, so what it left half-done is not seen.
-        match catch_unwind(AssertUnwindSafe(|| body.poll(cx))) {
+        match attempt.while_polled(|| catch_unwind(AssertUnwindSafe(|| body.poll(cx)))) {
             Ok(Poll::Ready(output)) => return Poll::Ready(Passed::Returned(output)),
             Ok(Poll::Pending) => {}
             Err(payload) => return Poll::Ready(Passed::Panicked(Panic::from_payload(payload))),
+        }
+        if let Some(parks) = attempt.take_parks() {
+            return Poll::Ready(Passed::Parked(parks));
         }
         // If the body has dropped its wait, this stands in line at once. Being granted the slot at
         // once needs no further poll: the body is pending on something of its own.

@@ -9,6 +9,12 @@ struct Tasks;
 #[doc = include_str!("../../../docs/slots-and-waiting.md")]
 struct SlotsAndWaiting;
 
+#[doc = include_str!("../../../docs/waiting.md")]
+struct Waiting;
+
+#[doc = include_str!("../../../docs/limits.md")]
+struct Limits;
+
 #[doc = include_str!("../../../docs/workflows.md")]
 struct Workflows;
 

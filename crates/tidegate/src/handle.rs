@@ -1,11 +1,22 @@
 //! What a task can do besides computing.
 
 use crate::attempt::Attempt;
+use crate::context::encode;
+use crate::engine::{Child, RunStatus};
+use crate::journal::Answer;
 use crate::slot::SlotToken;
+use crate::task_error::TaskError;
 use crate::tide::Timer;
+use crate::wait::stored::{self, For, Sleeping, Stored};
 use crate::wait::{All, Any, Sleep, Until, Wait, While, Yield};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
+use tidegate_core::store::NewRun;
+use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome};
 use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 
 /// A task's hold on its slot and its way to wait without it.
@@ -111,10 +122,185 @@ impl TaskHandle {
     /// See [`Wait`].
     ///
     /// # After a crash
-    /// The task is entered again, and sleeps again from the beginning. To be run again at a time that
-    /// is stored, end with [`TaskError::snooze`](crate::TaskError::snooze).
+    /// The task is entered again. If it is [parkable](crate::Task::parkable), when the sleep ends was
+    /// stored with its beginning, and the rest of it is slept; otherwise it sleeps again from the
+    /// beginning.
     pub fn sleep(&self, delay: Duration) -> Wait<'_, ()> {
-        Wait::new(&self.attempt, Sleep::For(delay))
+        let stored = self.stored_sleep(|| Sleeping::For(delay));
+        stored.unwrap_or_else(|| Wait::new(&self.attempt, Sleep::For(delay)))
+    }
+
+    fn stored_sleep(&self, until: impl FnOnce() -> Sleeping) -> Option<Wait<'_, ()>> {
+        let record = self.attempt.record()?;
+        record.parks_after()?;
+        let id = record.journal().next(WaitKind::Sleep, "");
+        let stored = Stored::new(&self.attempt, id, "", For::Sleep(until()), stored::time);
+        Some(Wait::new(&self.attempt, stored))
+    }
+
+    /// Waits, without the slot, for a signal of this name to the task's run
+    /// ([`Run::signal`](crate::Run::signal)), and returns what it brings.
+    ///
+    /// A signal that was sent before is there at once. Each is received by one wait, those of a name
+    /// in the order in which they were sent, by whoever has waited longest. A task that is done for
+    /// items, and its items, receive the signals of the run they belong to.
+    ///
+    /// # Cancel safety
+    /// See [`Wait`]. A wait that is dropped receives nothing: the next one gets the signal.
+    ///
+    /// # After a crash
+    /// A signal that was received is received again by the same wait of the next entry, also in a
+    /// further attempt.
+    ///
+    /// # Errors
+    /// Outside an engine; a time-out, which is stored like a signal.
+    pub fn wait_for_signal(&self, name: impl AsRef<str>) -> Wait<'_, Value> {
+        self.wait_for_signal_as(name)
+    }
+
+    /// The same for a signal that brings a `T`.
+    ///
+    /// # Errors
+    /// Besides: what it brings is no `T`, which another attempt would not mend.
+    pub fn wait_for_signal_as<T>(&self, name: impl AsRef<str>) -> Wait<'_, T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let id = self.next_wait(WaitKind::Signal, name.as_ref());
+        let stored = Stored::new(&self.attempt, id, "", For::Signal, stored::signal::<T>);
+        Wait::new(&self.attempt, stored)
+    }
+
+    /// Begins a run of a workflow that this engine knows, and waits for its end without the slot.
+    ///
+    /// The run belongs to the task: it is cancelled when the task ends other than by success, and
+    /// paused with the task's run. How it ended is no error; its
+    /// [`output`](crate::RunStatus::output) is, where there is none.
+    ///
+    /// # Cancel safety
+    /// See [`Wait`]. The run goes on when the wait is dropped. In a [`wait_any`](Self::wait_any)
+    /// that something else has won it is cancelled.
+    ///
+    /// # After a crash
+    /// The next entry finds the run that was begun, also in a further attempt, and waits for it or
+    /// has its end.
+    ///
+    /// # Errors
+    /// Outside an engine; an unknown workflow, or an input that is too large; a limit that this task
+    /// keeps and that a task of the run needs ([`Wait::releasing`]).
+    pub fn run_child(
+        &self,
+        workflow: impl Into<String>,
+        input: impl Serialize,
+    ) -> Wait<'_, RunStatus> {
+        self.run_child_with(workflow, input, |child| child)
+    }
+
+    /// The same for a run in another queue or with another priority than the task's.
+    ///
+    /// # Errors
+    /// As for [`run_child`](Self::run_child).
+    pub fn run_child_with(
+        &self,
+        workflow: impl Into<String>,
+        input: impl Serialize,
+        with: impl FnOnce(Child) -> Child,
+    ) -> Wait<'_, RunStatus> {
+        let child = with(Child::new(workflow.into(), &input));
+        let label = format!("workflow \"{}\"", child.workflow());
+        let what = match self.attempt.record().map(|record| record.child(child)) {
+            Some(Ok(new)) => For::Child(Box::new(new)),
+            Some(Err(error)) => For::Wrong(error),
+            // Polling it says so.
+            None => For::Signal,
+        };
+        let id = self.next_wait(WaitKind::Child, "");
+        Wait::new(&self.attempt, Stored::new(&self.attempt, id, label, what, stored::run))
+    }
+
+    /// Waits, without the slot, for a run that was made beforehand and is the task's own.
+    pub(crate) fn run_own(&self, name: &str, run: NewRun) -> Wait<'_, RunStatus> {
+        let id = self.next_wait(WaitKind::Child, name);
+        let (label, what) = (name.to_owned(), For::Child(Box::new(run)));
+        Wait::new(&self.attempt, Stored::new(&self.attempt, id, label, what, stored::run))
+    }
+
+    /// Waits, without the slot, for the end of another run.
+    ///
+    /// # Cancel safety
+    /// See [`Wait`].
+    ///
+    /// # Errors
+    /// Outside an engine; there is no such run; it waits, itself or through others, for the run of
+    /// this task, so that neither would ever end; it needs a limit that this task keeps.
+    pub fn wait_for_run(&self, run: RunId) -> Wait<'_, RunStatus> {
+        let id = self.next_wait(WaitKind::Run, &run.to_string());
+        Wait::new(&self.attempt, Stored::new(&self.attempt, id, "", For::Run(run), stored::run))
+    }
+
+    fn next_wait(&self, kind: WaitKind, name: &str) -> WaitId {
+        match self.attempt.record() {
+            Some(record) => record.journal().next(kind, name),
+            None => WaitId::new(kind, name, 0),
+        }
+    }
+
+    /// Does a part of the task, with the slot, and stores what it came to: a step that was stored is
+    /// never repeated; one that was not is repeated.
+    ///
+    /// Once this returns, a later entry of the task, also in a further attempt, gets the same value
+    /// without the future being polled. A process that dies after the future has ended and before its
+    /// value is stored makes it run again. An error is not stored. Outside an engine the future is
+    /// run, and that is all.
+    ///
+    /// ```
+    /// # use tidegate::{Context, TaskError, TaskHandle};
+    /// # async fn charge(_: &str) -> Result<u64, TaskError> { Ok(1) }
+    /// async fn order(context: &mut Context<String>, handle: &TaskHandle) -> Result<u64, TaskError> {
+    ///     let receipt = handle.step("charge", charge(context.input())).await?;
+    ///     Ok(receipt)
+    /// }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the future; whether its value was stored is then open, until the next entry.
+    ///
+    /// # Errors
+    /// The future's own; what it returns is too large, or of another type than an earlier entry has
+    /// stored.
+    pub async fn step<T, E, F>(&self, name: impl AsRef<str>, future: F) -> Result<T, TaskError>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Into<TaskError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let Some(record) = self.attempt.record() else { return future.await.map_err(Into::into) };
+        let name = name.as_ref();
+        let id = record.journal().next(WaitKind::Step, name);
+        if let Some((known, _)) = record.journal().known(&id)
+            && let Some(WaitOutcome::Value(value)) = known.outcome
+        {
+            let bytes: &[u8] = value.as_deref().unwrap_or(b"null");
+            return serde_json::from_slice(bytes).map_err(|error| {
+                let wanted = std::any::type_name::<T>();
+                let why =
+                    format!("what step \"{name}\" came to cannot be read as {wanted}: {error}");
+                TaskError::permanent(why)
+            });
+        }
+        let value = future.await.map_err(Into::into)?;
+        let bytes = encode(&format!("what step \"{name}\" came to"), &value)?;
+        let (label, outcome) = ("".into(), WaitOutcome::Value(bytes));
+        let op = WaitOp::End { id: id.clone(), label, outcome };
+        record.journal().ask(&id, op.clone());
+        record.ask(op);
+        std::future::poll_fn(|cx| match record.journal().look(&id, cx) {
+            Answer::Over(_) => Poll::Ready(()),
+            _ => Poll::Pending,
+        })
+        .await;
+        record.journal().forget(&id);
+        Ok(value)
     }
 
     /// Waits, without the slot, until an instant on the wall clock, such as a
@@ -123,8 +309,12 @@ impl TaskHandle {
     /// # Cancel safety
     /// See [`Wait`].
     pub fn sleep_until(&self, instant: impl Into<Timestamp>) -> Wait<'_, ()> {
+        let instant = instant.into();
+        if let Some(stored) = self.stored_sleep(|| Sleeping::Until(instant)) {
+            return stored;
+        }
         let now = self.attempt.record().map(|record| record.now());
-        let delay = instant.into().since(now.unwrap_or_else(|| SystemTime::now().into()));
+        let delay = instant.since(now.unwrap_or_else(|| SystemTime::now().into()));
         Wait::new(&self.attempt, Sleep::Until(Timer::after(self.attempt.tide(), delay)))
     }
 
@@ -161,7 +351,7 @@ impl TaskHandle {
     where
         T: Send + 'h,
     {
-        Wait::new(&self.attempt, Any { waits: waits.into_iter().collect() })
+        Wait::new(&self.attempt, Any::new(&self.attempt, waits))
     }
 
     /// Waits for all of several; returns their values in order. Of nothing: an empty list, at once.
@@ -178,7 +368,7 @@ impl TaskHandle {
     where
         T: Send + 'h,
     {
-        Wait::new(&self.attempt, All::new(waits))
+        Wait::new(&self.attempt, All::new(&self.attempt, waits))
     }
 
     /// Gives the slot to whoever waits for one, and goes on when its turn comes again.

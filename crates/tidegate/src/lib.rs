@@ -55,7 +55,9 @@
 //!   after a crash is said at [`Engine`].
 //! - [`Workflow`], [`Task`], `task`: tasks with dependencies; [`Context`] and [`TaskHandle`] are what
 //!   they are given, [`TaskError`] is how they fail. On Unix, `process` has commands as tasks.
-//! - [`TaskHandle`] and [`Wait`]: waiting without the slot.
+//! - [`TaskHandle`] and [`Wait`]: waiting without the slot: for conditions, time, signals, other runs; steps
+//!   whose results are stored.
+//! - [`Limit`]: what all workers of a store share. [`Explanation`]: why a task is not running.
 //! - [`condition`]: things to wait for that are checked for all who wait at once.
 //! - [`SlotPool`] and [`SlotToken`]: slots, usable alone.
 //! - [`Batch`]: many things now, so many at a time, with no store.
@@ -65,21 +67,23 @@
 //!
 //! # What is held when
 //!
-//! | the task | slot |
-//! |---|---|
-//! | has not begun | no |
-//! | computes | yes |
-//! | waits (a [`Wait`] that is not over) | no |
-//! | has waited and queues to go on | no |
-//! | has dropped a wait in the middle (`select!`, `timeout`) | not until its next await; then it queues, and is polled again with the slot |
-//! | has ended, failed, panicked, was cancelled or dropped | no |
-//! | blocks its thread beyond its time-out | yes, shown as [`leaky`](SlotPool::leaky), until it returns |
+//! | the task | slot | limits |
+//! |---|---|---|
+//! | has not begun | no | no |
+//! | computes | yes | yes |
+//! | waits (a [`Wait`] that is not over), in memory or as a row | no | yes, unless the wait [gives them back](Wait::releasing) |
+//! | has waited and queues to go on | no | yes |
+//! | has dropped a wait in the middle (`select!`, `timeout`) | not until its next await; then it queues, and is polled again with the slot | yes |
+//! | has ended, failed, panicked, was cancelled or dropped | no | no |
+//! | blocks its thread beyond its time-out | yes, shown as [`leaky`](SlotPool::leaky), until it returns | no |
 //!
 //! # Features
 //!
 //! - `sqlite`: stores in a SQLite file, `"sqlite:PATH"`; SQLite is compiled in. On by default.
 //! - `macros`: the attribute `#[task]`. On by default.
 //! - `http`: [`condition`]'s `http`, with TLS. Off by default.
+//! - `watch`: files that are waited for are looked at when the file system says that something has
+//!   happened to them (Linux). Off by default.
 //! - `testing`: the module `testing`. Off by default.
 //!
 //! Without any of them there are slots, waits, conditions, batches and engines in memory.
@@ -92,6 +96,7 @@ pub mod engine;
 pub mod error;
 mod gate;
 mod handle;
+mod journal;
 #[cfg(unix)]
 pub mod process;
 pub mod slot;
@@ -107,7 +112,10 @@ mod workflow;
 pub use batch::{Batch, ExecutionResults, OnFailure, TaskResult, TaskStatus, timeout_with};
 pub use condition::Condition;
 pub use context::Context;
-pub use engine::{Config, Engine, EngineBuilder, Event, Metrics, Run, RunStatus, ShutdownReport};
+pub use engine::{
+    Child, Config, Engine, EngineBuilder, Event, Explanation, Metrics, Run, RunStatus,
+    ShutdownReport,
+};
 pub use handle::TaskHandle;
 pub use serde_json::Value;
 pub use slot::{SlotPool, SlotToken};
@@ -116,6 +124,8 @@ pub use task::CommandFn;
 pub use task::{BlockingFn, Task, TaskFn};
 pub use task_error::TaskError;
 pub use tidegate_core::graph::{RunOutcome, When};
+pub use tidegate_core::limit::Limit;
+pub use tidegate_core::plan::LimitUse;
 pub use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp};
 #[cfg(feature = "macros")]
 pub use tidegate_macros::task;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Backoff;
 use tidegate_core::graph::{Node, When};
-use tidegate_core::plan::TaskPlan;
+use tidegate_core::plan::{LimitUse, TaskPlan};
 use tidegate_core::store::Bytes;
 
 /// A task of a [workflow](crate::Workflow): a name, a function, and how it is to be run.
@@ -266,6 +266,30 @@ impl Task {
         self
     }
 
+    /// Takes one unit of a limit while it runs, also while it waits, unless the wait
+    /// [gives it back](crate::Wait::releasing): of `"api"`; of two units by `("api", 2)`; by key with
+    /// [`LimitUse`]. Of several limits it takes all or none. The limit is declared by
+    /// [`EngineBuilder::limit`](crate::EngineBuilder::limit).
+    pub fn limit(mut self, limit: impl Into<LimitUse>) -> Self {
+        self.plan.limits.push(limit.into());
+        self
+    }
+
+    /// Takes all of these. See [`limit`](Self::limit).
+    pub fn limits(self, limits: impl IntoIterator<Item = impl Into<LimitUse>>) -> Self {
+        limits.into_iter().fold(self, Task::limit)
+    }
+
+    /// May wait as a row of the store, without anything of it in memory: a wait for time, a signal or
+    /// a run that takes [long](crate::Config::park_after). When what it waits for has come, its
+    /// function is called anew, from the beginning; what it has waited for, and its
+    /// [steps](TaskHandle::step), are answered at once. So it must ask for the same waits in the same
+    /// order each time, and do nothing between them that may not be repeated, except in steps.
+    pub fn parkable(mut self) -> Self {
+        self.plan.parkable = true;
+        self
+    }
+
     /// Is done once for each item of a list, and returns what came of each, in the order of the
     /// list.
     ///
@@ -275,7 +299,7 @@ impl Task {
     ///
     /// Each item is a task of its own, with its own attempts, in a run of their own that belongs to
     /// this task: [`retries`](Self::retries), [`timeout`](Self::timeout),
-    /// [`queue_timeout`](Self::queue_timeout), [`weight`](Self::weight) and
+    /// [`queue_timeout`](Self::queue_timeout), [`weight`](Self::weight), [`limit`](Self::limit) and
     /// [`priority`](Self::priority) are the items', [`deadline`](Self::deadline) is for all of them
     /// together. When an item has failed for good, the task fails, and what becomes of the other
     /// items is told by the workflow's [`on_failure`](crate::WorkflowBuilder::on_failure).

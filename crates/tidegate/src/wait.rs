@@ -6,6 +6,8 @@
 
 mod combine;
 mod source;
+pub(crate) mod stored;
+mod together;
 
 pub(crate) use combine::{All, Any};
 pub(crate) use source::{Borrowed, Owned, Sleep, While, Yield};
@@ -21,6 +23,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tidegate_core::Timestamp;
+use tidegate_core::wait::{WaitId, WaitOp};
 
 /// How long a first check may take before it goes on without the slot. Most answer at once, and
 /// giving the slot away for them would cost more than it gains; a hanging one must not hold it.
@@ -51,6 +55,10 @@ pub struct Wait<'h, T> {
     timeout: Option<Timer>,
     grace: Option<Timer>,
     phase: Phase<T>,
+    /// Whether an earlier entry has seen that this, of several, was the first to be over.
+    won: bool,
+    /// What it has received, until it returns: dropped before that, it has received nothing.
+    received: Vec<WaitId>,
 }
 
 /// How the wait of one source is to be made.
@@ -60,6 +68,7 @@ pub(crate) struct Options {
     backoff: Option<(f64, Duration)>,
     jitter: Option<f64>,
     name: Option<Box<str>>,
+    releasing: Vec<Arc<str>>,
 }
 
 enum Phase<T> {
@@ -94,6 +103,25 @@ pub(crate) trait Source<T>: Send {
         false
     }
 
+    /// Whether the store knows it, or a part of it; then it minds its time-out itself.
+    fn is_stored(&self) -> bool {
+        false
+    }
+
+    /// How it can be waited for as a row, if it can.
+    fn parks(&self) -> Option<Parks> {
+        None
+    }
+
+    /// Another of several was the first to be over.
+    fn lose(self: Pin<&mut Self>) {}
+
+    /// What it has received of what there is only once; whoever asks has it from now on.
+    fn received(self: Pin<&mut Self>, _: &mut Vec<WaitId>) {}
+
+    /// The limits that it wants to be given back, besides its own.
+    fn releases(&self, _: &mut Vec<Arc<str>>) {}
+
     /// What is waited for, for people.
     fn words(&self) -> String;
 }
@@ -103,6 +131,30 @@ pub(crate) trait Source<T>: Send {
 pub(crate) struct Around<'a> {
     pub(crate) tide: &'a Arc<Tide>,
     pub(crate) options: &'a Options,
+    /// See [`Wait`].
+    pub(crate) won: bool,
+}
+
+/// How a wait goes on as a row.
+pub(crate) struct Parks {
+    /// When it is over at the latest.
+    pub(crate) wake: Option<Timestamp>,
+    /// What it waits for, in words.
+    pub(crate) wait: String,
+    /// What the store has to end.
+    pub(crate) on: Vec<WaitId>,
+    /// Whether nothing but time ends it.
+    pub(crate) is_time: bool,
+}
+
+impl Parks {
+    /// Both of them.
+    fn and(mut self, other: Parks) -> Parks {
+        self.wake = self.wake.into_iter().chain(other.wake).min();
+        self.on.extend(other.on);
+        self.is_time &= other.is_time;
+        self
+    }
 }
 
 /// Why a wait ended without what was waited for.
@@ -126,7 +178,7 @@ pub enum WaitError {
 }
 
 /// What is wrong with a wait.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum InvalidWait {
     /// An interval of zero would check without pause.
@@ -139,6 +191,10 @@ pub enum InvalidWait {
     NotPolled,
     /// `wait_any` of nothing would never end.
     Nothing,
+    /// Signals and runs are known to an engine only.
+    NoEngine,
+    /// A limit that the task does not use cannot be given back.
+    NotUsed(String),
 }
 
 impl fmt::Display for InvalidWait {
@@ -160,6 +216,13 @@ impl fmt::Display for InvalidWait {
             InvalidWait::Nothing => {
                 f.write_str("wait_any of 0 waits would never end; it needs at least 1")
             }
+            InvalidWait::NoEngine => f.write_str(
+                "signals and other runs can be waited for only in a task that an engine runs",
+            ),
+            InvalidWait::NotUsed(limit) => write!(
+                f,
+                "limit \"{limit}\" cannot be given back, because the task does not use it"
+            ),
         }
     }
 }
@@ -216,6 +279,8 @@ impl<'h, T> Wait<'h, T> {
             timeout: None,
             grace: None,
             phase: Phase::Checking,
+            won: false,
+            received: Vec::new(),
         }
     }
 
@@ -236,6 +301,13 @@ impl<'h, T> Wait<'h, T> {
     /// many waits do not look at the same instant.
     pub fn jitter(mut self, part: f64) -> Self {
         self.options.jitter = Some(part);
+        self
+    }
+
+    /// Gives a limit back while it waits, and takes it again before it goes on. Without this a task
+    /// keeps its limits while it waits.
+    pub fn releasing(mut self, limit: impl Into<String>) -> Self {
+        self.options.releasing.push(limit.into().into());
         self
     }
 
@@ -265,23 +337,26 @@ impl<'h, T> Wait<'h, T> {
             timeout: self.timeout.take(),
             grace: None,
             phase: Phase::Checking,
+            won: self.won,
+            received: std::mem::take(&mut self.received),
         }
     }
 
     /// Polls what is waited for, with its time-out, and leaves the slot alone.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Step<Result<T, WaitError>> {
-        let Wait { attempt, options, source, .. } = self;
+        let Wait { attempt, options, source, won, .. } = self;
         let Some(source) = source else {
             // It was over before it became part of another wait.
             return Step::Ready(self.take_result().expect(POLLED_TOO_LATE));
         };
-        let around = Around { tide: attempt.tide(), options };
-        if let Err(invalid) = options.validate(source.is_polled()) {
+        let around = Around { tide: attempt.tide(), options, won: *won };
+        if let Err(invalid) = options.validate(source.is_polled(), attempt) {
             return Step::Ready(Err(WaitError::Invalid(invalid)));
         }
+        let limit = options.timeout.filter(|_| !source.is_stored());
         // The source first: what is true at the last moment is true.
         let step = source.as_mut().poll_source(cx, around);
-        if let (Some(limit), Step::Checking | Step::Waiting) = (options.timeout, &step) {
+        if let (Some(limit), Step::Checking | Step::Waiting) = (limit, &step) {
             let timer = self.timeout.get_or_insert_with(|| Timer::after(attempt.tide(), limit));
             if timer.poll(cx).is_ready() {
                 let name = options.name.as_ref().map(ToString::to_string);
@@ -306,8 +381,63 @@ impl<'h, T> Wait<'h, T> {
         self.grace.get_or_insert_with(|| Timer::after(tide, FIRST_CHECK)).poll(cx).is_ready()
     }
 
+    /// Whether the store knows what it waits for.
+    fn is_stored(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.is_stored())
+    }
+
+    /// Another of several was the first to be over.
+    fn lose(&mut self) {
+        if let Some(source) = &mut self.source {
+            source.as_mut().lose();
+        }
+    }
+
+    /// See [`Source::received`].
+    fn received(&mut self, into: &mut Vec<WaitId>) {
+        into.append(&mut self.received);
+        if let Some(source) = &mut self.source {
+            source.as_mut().received(into);
+        }
+    }
+
+    /// How it can be waited for as a row, if it can.
+    fn parks(&self) -> Option<Parks> {
+        self.source.as_ref().and_then(|source| source.parks())
+    }
+
+    /// The limits that are given back while it waits.
+    fn releases(&self) -> Vec<Arc<str>> {
+        let mut releases = self.options.releasing.clone();
+        if let Some(source) = &self.source {
+            source.releases(&mut releases);
+        }
+        releases
+    }
+
+    /// Becomes a row, if it can and takes long: at once if only time ends it, otherwise when it has
+    /// waited in memory for a while.
+    fn park(&mut self, cx: &mut Context<'_>) {
+        let Wait { attempt, source, grace, .. } = self;
+        let record = attempt.record();
+        let Some((record, after)) = record.and_then(|r| Some((r, r.parks_after()?))) else {
+            return;
+        };
+        let Some(parks) = source.as_ref().and_then(|source| source.parks()) else { return };
+        let left = parks.wake.map(|wake| wake.since(record.now()));
+        let is_long = parks.is_time && left.is_some_and(|left| left > after);
+        let timer = grace.get_or_insert_with(|| Timer::after(attempt.tide(), after));
+        if is_long || timer.poll(cx).is_ready() {
+            let wait = self.words();
+            self.attempt.park(Parks { wait, ..parks });
+        }
+    }
+
     fn end(&mut self, result: Result<T, WaitError>) {
         self.attempt.end_wait(matches!(self.phase, Phase::Waiting));
+        if let Some(source) = &mut self.source {
+            source.as_mut().received(&mut self.received);
+        }
         self.phase = Phase::Resuming(Some(result));
         (self.source, self.timeout, self.grace) = (None, None, None);
     }
@@ -322,7 +452,12 @@ impl<'h, T> Wait<'h, T> {
 }
 
 impl Options {
-    fn validate(&self, polled: bool) -> Result<(), InvalidWait> {
+    fn validate(&self, polled: bool, attempt: &Attempt) -> Result<(), InvalidWait> {
+        if let (false, Some(record)) = (self.releasing.is_empty(), attempt.record())
+            && let Some(limit) = self.releasing.iter().find(|limit| !record.uses(limit))
+        {
+            return Err(InvalidWait::NotUsed(limit.to_string()));
+        }
         match self {
             Options { backoff: None, jitter: None, .. } => Ok(()),
             _ if !polled => Err(InvalidWait::NotPolled),
@@ -350,13 +485,15 @@ impl<T> Future for Wait<'_, T> {
                 // it, this one may not return without it.
                 Step::Ready(result) => this.end(result),
                 Step::Checking if first && !this.first_check_is_slow(cx) => return Poll::Pending,
-                _ if first => {
-                    this.attempt.begin_wait(|| this.words());
-                    this.grace = None;
-                    this.phase = Phase::Waiting;
+                _ => {
+                    if first {
+                        this.attempt.begin_wait(|| this.words(), this.releases());
+                        this.grace = None;
+                        this.phase = Phase::Waiting;
+                    }
+                    this.park(cx);
                     return Poll::Pending;
                 }
-                _ => return Poll::Pending,
             }
         }
         assert!(!matches!(this.phase, Phase::Over), "{POLLED_TOO_LATE}");
@@ -375,8 +512,18 @@ impl<T> Drop for Wait<'_, T> {
         match self.phase {
             Phase::Waiting => self.attempt.drop_wait(false),
             Phase::Resuming(_) => self.attempt.drop_wait(true),
-            Phase::Checking | Phase::Over => {}
+            Phase::Checking => {}
+            Phase::Over => return,
         }
+        give_back(self.attempt, &mut self.received);
+    }
+}
+
+/// What was received reaches nobody, if it is the body that goes on without it: then it is there for
+/// the next.
+fn give_back(attempt: &Attempt, received: &mut Vec<WaitId>) {
+    if let Some(record) = attempt.record().filter(|_| attempt.is_polled()) {
+        received.drain(..).for_each(|id| record.ask(WaitOp::Close(id)));
     }
 }
 

@@ -142,7 +142,18 @@ fn check(task: &Task) -> Result<(), WorkflowError> {
     zero("timeout", plan.timeout)?;
     zero("queue_timeout", plan.rules.queue_timeout)?;
     zero("deadline", plan.rules.deadline)?;
-    zero("weight", (plan.weight == 0).then_some(Duration::ZERO))
+    zero("weight", (plan.weight == 0).then_some(Duration::ZERO))?;
+    for (number, used) in plan.limits.iter().enumerate() {
+        let (task, limit) = (task.node.name.clone(), used.name.clone());
+        zero("the units of a limit", (used.units == 0).then_some(Duration::ZERO))?;
+        if plan.limits[..number].iter().any(|other| other.name == used.name) {
+            return Err(WorkflowError::LimitTwice { task, limit });
+        }
+        if limit.is_empty() || used.key.as_deref() == Some("") {
+            return Err(WorkflowError::EmptyLimit { task });
+        }
+    }
+    Ok(())
 }
 
 /// Why something is no workflow.
@@ -162,6 +173,18 @@ pub enum WorkflowError {
         /// The value, which must be above 0.
         value: String,
     },
+    /// A task uses a limit twice.
+    LimitTwice {
+        /// The task.
+        task: String,
+        /// The limit.
+        limit: String,
+    },
+    /// A task uses a limit without a name, or by a key without a path.
+    EmptyLimit {
+        /// The task.
+        task: String,
+    },
 }
 
 impl fmt::Display for WorkflowError {
@@ -174,6 +197,14 @@ impl fmt::Display for WorkflowError {
             WorkflowError::Option { task, option, value } => {
                 write!(f, "{option} of task \"{task}\" is {value}; it must be above 0")
             }
+            WorkflowError::LimitTwice { task, limit } => write!(
+                f,
+                "task \"{task}\" uses limit \"{limit}\" twice; say once how many units it takes"
+            ),
+            WorkflowError::EmptyLimit { task } => write!(
+                f,
+                "task \"{task}\" uses a limit whose name, or the path of whose key, is empty"
+            ),
         }
     }
 }

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::{
-    Backoff, Context, Engine, RunOutcome, RunStatus, Task, TaskError, TaskHandle, Value, When,
-    Workflow, task,
+    Backoff, Context, Engine, LimitUse, RunOutcome, RunStatus, Task, TaskError, TaskHandle, Value,
+    When, Workflow, task,
 };
 
 type Order = BTreeMap<String, u64>;
@@ -99,6 +99,17 @@ fn the_name_of_the_task_can_be_another() {
 
 #[test]
 fn a_task_without_options_is_as_one_made_by_hand() {
+    same!([limits = ["api"]], by_hand().limit("api"));
+    same!([limits = "api"], by_hand().limits(["api"]));
+    same!(
+        [limits = ["api", ("gpu", 2), LimitUse::of("model").by("model").units(3)]],
+        by_hand().limit("api").limit(("gpu", 2)).limit(LimitUse::of("model").by("model").units(3))
+    );
+    same!([limits = []], by_hand());
+    same!([parkable], by_hand().parkable());
+    same!([parkable, retries = 1], by_hand().parkable().retries(1));
+    same!([parkable = true], by_hand().parkable());
+    same!([parkable = false], by_hand());
     same!([], by_hand());
 }
 

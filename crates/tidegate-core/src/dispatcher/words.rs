@@ -1,11 +1,13 @@
 //! What a dispatcher is told, and what it says.
 
+use crate::Timestamp;
 use crate::lifecycle::{Failure, Fence, WorkerId};
 use crate::plan::Plan;
 use crate::store::{
     Bytes, Claimed, Ended, Granted, NewRun, Record, Refusal, Request, StoreError, Submitted,
     TaskKey, Turned,
 };
+use crate::wait::{WaitAnswer, WaitId, WaitOp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +61,8 @@ pub enum Said {
     },
     /// Its wait is over and it wants leave to go on.
     Resumes,
+    /// It wants something of its waits, or of its limits.
+    Asks(WaitOp),
     /// It is over.
     Ends(End),
 }
@@ -86,6 +90,17 @@ pub enum End {
     },
     /// The body wants to be run again later.
     Snoozed(Duration),
+    /// The body was dropped and waits as a row.
+    Parked {
+        /// Time computed.
+        active: Duration,
+        /// When to enter it again at the latest.
+        wake: Option<Timestamp>,
+        /// What it waits for, in words.
+        wait: String,
+        /// The same, as the store knows it.
+        on: Vec<WaitId>,
+    },
     /// The body, or what was to enter it, was dropped.
     Dropped {
         /// Time computed.
@@ -107,6 +122,10 @@ pub enum Todo {
     Enter(TaskKey),
     /// The end of its wait is written: it may queue for its slot.
     Resume(TaskKey),
+    /// This became of one of its waits.
+    Answer(TaskKey, Fence, WaitAnswer),
+    /// It is to ask again for everything it waits for: an answer may have been lost.
+    AskAgain(TaskKey, Fence),
     /// It is to stop as soon as it can: drop it, if it runs by this right.
     Drop(TaskKey, Fence),
     /// It is not to be entered any more: drop it, unless its body was entered.

@@ -8,18 +8,50 @@ use crate::rows::{Owned, Payload, Rows};
 use crate::store::{Change, Claimed, Given, TaskKey, Told, Turn};
 use std::collections::HashSet;
 
+/// Tasks that one turn finds to stand behind a limit, so that a turn stays short.
+const LIMITED_MAX: u32 = 1_000;
+
+/// Tasks by their place in order.
+type Candidates = Vec<(Timestamp, TaskKey)>;
+
 impl<R: Rows> Taking<'_, R> {
     /// Takes the best of what is ready, as much as the worker wants.
     pub(super) fn claim(&mut self, worker: WorkerId) -> Result<(), R::Error> {
         if self.turn.again && self.claimed_before(worker)? {
             return Ok(());
         }
-        let mut candidates = self.candidates(worker)?;
+        let (mut units, mut ahead) = (self.turn.claim.units, self.turn.claim.ahead);
+        let mut limited = 0;
+        loop {
+            let (candidates, cut) = self.candidates(worker, limited)?;
+            let found = self.take_best(worker, candidates, &mut units, &mut ahead)?;
+            limited += found;
+            // Who was let through one limit may stand behind another now, and others go in its place.
+            let opened = self.open_limits()?;
+            // Behind those that stand behind a limit now there may be others that do not.
+            if units + ahead == 0 || !(opened || found > 0 && cut) {
+                return Ok(());
+            }
+            if limited >= LIMITED_MAX {
+                self.answer.more = true;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes the best of these; how many of them stand behind a limit now.
+    fn take_best(
+        &mut self,
+        worker: WorkerId,
+        mut candidates: Candidates,
+        units: &mut u32,
+        ahead: &mut u32,
+    ) -> Result<u32, R::Error> {
         candidates.sort_unstable();
         let now = self.turn.now;
-        let (mut units, mut ahead) = (self.turn.claim.units, self.turn.claim.ahead);
+        let mut limited = 0;
         for (order, task) in candidates {
-            if units + ahead == 0 {
+            if *units + *ahead == 0 {
                 self.answer.more = true;
                 break;
             }
@@ -29,12 +61,18 @@ impl<R: Rows> Taking<'_, R> {
             // One that may have killed its process begins when its worker has seen to it that no
             // other such is active.
             let suspect = row.life.is_suspect();
-            let fits = weight <= units;
+            let fits = weight <= *units;
             let begins = fits && !suspect;
-            if !fits && ahead == 0 {
+            // What has limits is taken only to begin at once: it would hold them for nothing.
+            if !fits && (*ahead == 0 || !row.planned().limits.is_empty()) {
                 self.answer.more = true;
                 continue;
             }
+            if !self.take_limits(at, order)? {
+                limited += 1;
+                continue;
+            }
+            let row = &self.tasks[at].row;
             // Whoever opened its gate has seen that it is due, by a clock that may be ahead of ours.
             let due = match row.life.state {
                 State::Ready { due, .. } => due.max(now),
@@ -43,9 +81,9 @@ impl<R: Rows> Taking<'_, R> {
             let claimed = self.step_at(at, &Event::Claim { worker }, due)?;
             assert!(claimed, "what is found ready can be claimed");
             if fits {
-                units -= weight;
+                *units -= weight;
             } else if !suspect {
-                ahead -= 1;
+                *ahead -= 1;
             }
             if begins {
                 let fence = self.tasks[at].row.life.fence;
@@ -55,17 +93,14 @@ impl<R: Rows> Taking<'_, R> {
             let claimed = self.claimed(at, order)?;
             self.answer.claimed.push(claimed);
         }
-        Ok(())
+        Ok(limited)
     }
 
     /// What the first try of this turn has claimed. It may also have changed tasks that the worker
     /// had before: those of which it spoke, and those that were told to stop, which are told again.
     fn claimed_before(&mut self, worker: WorkerId) -> Result<bool, R::Error> {
-        let shown = |change: &Change| {
-            let fence = change.events.iter().find_map(Event::shown_fence)?;
-            Some((change.task, fence))
-        };
-        let had: HashSet<(TaskKey, Fence)> = self.turn.changes.iter().filter_map(shown).collect();
+        let shown = |change: &Change| (change.task, change.fence);
+        let had: HashSet<(TaskKey, Fence)> = self.turn.changes.iter().map(shown).collect();
         for Owned { task, fence, turn, .. } in self.rows.owned(worker, u32::MAX)? {
             if turn != self.turn.id {
                 continue;
@@ -92,8 +127,13 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// What could be claimed: what became ready in this turn, and what was ready before and still
-    /// is.
-    fn candidates(&mut self, worker: WorkerId) -> Result<Vec<(Timestamp, TaskKey)>, R::Error> {
+    /// is; and whether there may be more. Where so many were found to stand behind a limit, as many
+    /// again are looked at.
+    fn candidates(
+        &mut self,
+        worker: WorkerId,
+        limited: u32,
+    ) -> Result<(Candidates, bool), R::Error> {
         let Turn { claim, now, .. } = self.turn;
         let mut found = Vec::new();
         let mut changed = 0;
@@ -102,7 +142,10 @@ impl<R: Rows> Taking<'_, R> {
             let State::Ready { since, due } = row.life.state else { continue };
             let first = &self.tasks[self.runs[*run].first].row;
             let head = first.head.as_ref().expect("the first task of a run carries its head");
-            let open = due <= *now && head.paused_at.is_none();
+            let open = due <= *now
+                && head.paused_at.is_none()
+                && row.behind.is_none()
+                && (head.awaited || !claim.only_awaited);
             if open
                 && self.rows.serves(worker, claim.heaviest, &head.queue, &row.plan, row.index)?
             {
@@ -112,18 +155,21 @@ impl<R: Rows> Taking<'_, R> {
         // One more than is wanted says whether there is more. Those that changed in this turn may
         // be among what the store finds, as they were; they are left out.
         let wanted = claim.units.saturating_add(claim.ahead).saturating_add(1);
-        let stored = self.rows.ready(worker, claim.heaviest, wanted.saturating_add(changed))?;
+        let wanted = wanted.saturating_add(changed).saturating_add(limited);
+        let stored = self.rows.ready(worker, claim.heaviest, claim.only_awaited, wanted)?;
+        let cut = stored.len() as u64 >= u64::from(wanted);
         let is_dirty =
             |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);
         found.extend(stored.into_iter().filter(|(_, task)| !is_dirty(task)));
-        Ok(found)
+        Ok((found, cut))
     }
 
     /// A claimed task with all that its body is given.
     fn claimed(&mut self, at: usize, order: Timestamp) -> Result<Claimed, R::Error> {
         let Task { row, run, .. } = &self.tasks[at];
         let (key, index, plan) = (row.key, row.index, row.plan.clone());
-        let (life, head) = (row.life.clone(), self.head(*run));
+        let (life, has_waits, head) = (row.life.clone(), row.has_waits, self.head(*run));
+        let awaited = head.awaited;
         let (run, parent) = (head.id, head.parent.filter(|_| plan.items_of().is_some()));
         let given = match parent {
             None => self.given(at)?,
@@ -132,7 +178,8 @@ impl<R: Rows> Taking<'_, R> {
                 Given { item, ..self.given_above(parent)? }
             }
         };
-        Ok(Claimed { key, index, plan, run, life, order, given })
+        let waits = if has_waits { self.waits_with_runs(key)? } else { Vec::new() };
+        Ok(Claimed { key, index, plan, run, life, order, given, waits, awaited })
     }
 
     /// What the task is given whose items are claimed, usually many at a time.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidegate_core::lifecycle::{Event, WorkerId};
-use tidegate_core::plan::Plan;
+use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
     Bytes, Change, Claim, Claimed, NewRun, NewWorker, Store, StoreError, Turn, TurnId, Turned,
 };
@@ -50,14 +50,20 @@ pub(crate) fn new_run(plan: &Arc<Plan>, input: &[u8]) -> NewRun {
         input: Some(Bytes::from(input)),
         parent: None,
         items: Vec::new(),
+        keys: Vec::new(),
     }
 }
 
 /// A plan of one task, the workflow's name with it.
 pub(crate) fn plan(workflow: &str) -> Arc<Plan> {
+    plan_of(workflow, TaskPlan::default())
+}
+
+/// The same, of this task.
+pub(crate) fn plan_of(workflow: &str, task: TaskPlan) -> Arc<Plan> {
     use tidegate_core::graph::{Graph, Node, OnFailure};
     let graph = Graph::new([Node::new("only")]).unwrap();
-    Arc::new(Plan::new(workflow, graph, OnFailure::default(), vec![Default::default()]))
+    Arc::new(Plan::new(workflow, graph, OnFailure::default(), vec![task]))
 }
 
 pub(crate) async fn take(store: &SqliteStore, turn: Turn) -> Result<Turned, StoreError> {
@@ -87,7 +93,7 @@ pub(crate) async fn enlist(store: &SqliteStore) -> WorkerId {
 pub(crate) async fn claim(store: &SqliteStore, worker: WorkerId, units: u32) -> Vec<Claimed> {
     let mut turn = turn();
     turn.worker = Some(worker);
-    turn.claim = Claim { units, ahead: 0, heaviest: 1 };
+    turn.claim = Claim { units, ahead: 0, heaviest: 1, only_awaited: false };
     take(store, turn).await.unwrap().claimed
 }
 

@@ -96,13 +96,13 @@ pub async fn what_is_too_heavy_for_a_worker_hides_nobody(world: &mut World) {
     }
     world.advance(SECOND);
     let run = world.submit(&light).await.id;
-    let turned = world.claim_with(worker, Claim { units: 8, ahead: 1, heaviest: 8 }).await;
+    let turned = world.claim_with(worker, Claim { heaviest: 8, ..claim(8, 1) }).await;
     assert_eq!(turned.claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [run]);
     assert!(!turned.more, "what it can never run is not more for it");
 
     let mut turn = world.turn_of(worker);
     turn.submits.push(world.new_run(&heavy));
-    turn.claim = Claim { units: 99, ahead: 1, heaviest: 8 };
+    turn.claim = Claim { heaviest: 8, ..claim(99, 1) };
     let turned = world.take(turn).await;
     assert!(turned.claimed.is_empty() && !turned.more);
 }

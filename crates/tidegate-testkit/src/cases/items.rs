@@ -11,6 +11,7 @@ use tidegate_core::store::{
     Applied, Bytes, Change, Claimed, Granted, NewRun, Parent, Refusal, Request, RunsPage, Scope,
     Submitted, TaskKey, Told, Turned,
 };
+use tidegate_core::wait::{WaitId, WaitKind};
 use tidegate_core::{Backoff, RunId};
 
 fn bytes(text: &str) -> Bytes {
@@ -26,6 +27,12 @@ fn mapped() -> Sketch {
     plan("mapped").task("each", &[]).each("list")
 }
 
+/// That a task begins the run of its items, and waits for it.
+fn right_of(parent: &Claimed) -> Parent {
+    let wait = WaitId::new(WaitKind::Child, "items", 0);
+    Parent::new(parent.key, parent.life.fence, wait)
+}
+
 /// The run of so many items of a task, to be begun.
 fn items_with(parent: &Claimed, count: u32, on_failure: OnFailure, task: TaskPlan) -> NewRun {
     let (workflow, name) = (parent.plan.workflow(), parent.plan.graph().name(parent.index));
@@ -38,8 +45,9 @@ fn items_with(parent: &Claimed, count: u32, on_failure: OnFailure, task: TaskPla
         key: None,
         not_before: None,
         input: None,
-        parent: Some(Parent { task: parent.key, fence: parent.life.fence }),
+        parent: Some(right_of(parent)),
         items: (0..count).map(|at| bytes(&format!("item {at}"))).collect(),
+        keys: Vec::new(),
     }
 }
 
@@ -124,26 +132,42 @@ pub async fn only_a_task_that_runs_by_that_right_begins_items(world: &mut World)
     let (worker, run, each) = parent(world, mapped()).await;
     let id = items(&each, 2).id;
     let by = |parent| NewRun { parent: Some(parent), ..items(&each, 2) };
-    let right = Parent { task: each.key, fence: each.life.fence };
+    let right = right_of(&each);
     let wrong = [
-        Parent { fence: Fence(right.fence.0 - 1), ..right },
-        Parent { fence: Fence(right.fence.0 + 1), ..right },
-        Parent { task: TaskKey(999_999), ..right },
+        Parent { fence: Fence(right.fence.0 - 1), ..right.clone() },
+        Parent { fence: Fence(right.fence.0 + 1), ..right.clone() },
+        Parent { task: TaskKey(999_999), ..right.clone() },
     ];
     for wrong in wrong {
-        assert_eq!(ask(world, worker, by(wrong)).await, Err(Refusal::ParentGone), "{wrong:?}");
+        assert_eq!(
+            ask(world, worker, by(wrong.clone())).await,
+            Err(Refusal::ParentGone),
+            "{wrong:?}"
+        );
     }
     // It is handed back, in the turn that asks or before: from then on it is another's.
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::hand_back(&each));
-    turn.submits.push(by(right));
+    turn.submits.push(by(right.clone()));
     assert_eq!(world.take(turn).await.submits, [Err(Refusal::ParentGone)]);
-    assert_eq!(ask(world, worker, by(right)).await, Err(Refusal::ParentGone), "it is ready");
+    assert_eq!(
+        ask(world, worker, by(right.clone())).await,
+        Err(Refusal::ParentGone),
+        "it is ready"
+    );
     let again = world.claim_one(worker).await;
-    assert_eq!(ask(world, worker, by(right)).await, Err(Refusal::ParentGone), "it is another's");
+    assert_eq!(
+        ask(world, worker, by(right.clone())).await,
+        Err(Refusal::ParentGone),
+        "it is another's"
+    );
     let right = Parent { fence: again.life.fence, ..right };
     world.tell(worker, change::succeed(&again)).await;
-    assert_eq!(ask(world, worker, by(right)).await, Err(Refusal::ParentGone), "it has ended");
+    assert_eq!(
+        ask(world, worker, by(right.clone())).await,
+        Err(Refusal::ParentGone),
+        "it has ended"
+    );
     let found = world.store().run(id).await.expect("it can be asked for");
     assert_eq!(found, None, "what was refused does not exist");
     assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Succeeded, world.now())));

@@ -40,7 +40,7 @@ pub async fn every_life_is_read_back_as_it_was_written(world: &mut World) {
     let claimed = Life { fence: Fence(1), ..Life::blocked() };
     let begun = Life { entries: 1, started: Some(t1), ..claimed.clone() };
     let running = |activity| State::Running { worker, ready_since: t0, activity };
-    let parked = |wake| State::Parked { since: t2, wake };
+    let parked = |wake| State::Parked { since: t2, wake, wait: "time".to_owned() };
     let two = SECOND * 2;
     let deferred = Activity::Deferred { begun_at: t1, since: t2, wait: wait.to_owned() };
     let backed_off = State::Ready { since: t2, due: t2 + SECOND * 7 };
@@ -289,13 +289,13 @@ pub async fn tasks_are_counted_where_they_stand(world: &mut World) {
     let paused = world.submit(&plan).await.id;
     world.request(Request::Pause(Scope::Run(paused))).await;
     let tasks = world.claim_with(worker, claim(2, 1)).await.claimed;
-    let expected = Counts { ready: 1, future: 2, paused: 2, running: 3 };
+    let expected = Counts { ready: 1, future: 2, paused: 2, running: 3, ..Counts::default() };
     assert_eq!(counts(world).await, expected);
     world.tell(worker, change::defer(&tasks[0], SECOND, "x")).await;
     world.tell(worker, change::park(&tasks[1], None)).await;
-    assert_eq!(counts(world).await, Counts { running: 2, ..expected });
+    assert_eq!(counts(world).await, Counts { parked: 1, running: 2, ..expected });
     world.tell(worker, change::succeed(&tasks[0])).await;
-    assert_eq!(counts(world).await, Counts { ready: 2, running: 1, ..expected });
+    assert_eq!(counts(world).await, Counts { ready: 2, parked: 1, running: 1, ..expected });
 }
 
 pub async fn the_last_error_of_a_task_is_shown(world: &mut World) {

@@ -1,17 +1,18 @@
 //! What is asked of the world: submits, cancels, pauses, and lies.
 
-use super::ledger::{Drawn, now_or_never};
+use super::ledger::now_or_never;
 use super::process::Name;
-use super::script::{Items, Temper};
+use super::script::Birth;
 use super::world::{Asked, Checked, World};
 use std::fmt;
 use std::sync::Arc;
 use tidegate_core::dispatcher::{End, Input, Said, SubmitError, Ticket};
 use tidegate_core::lifecycle::{Event, Fence, WorkerId};
 use tidegate_core::store::{
-    Applied, Bytes, Change, Claimed, Granted, NewRun, Parent, Refusal, Request, Store, StoreError,
+    Applied, Bytes, Change, Granted, NewRun, Parent, Refusal, Request, Store, StoreError,
     Submitted, Turn,
 };
+use tidegate_core::wait::{WaitId, WaitKind, WaitOp};
 use tidegate_core::{RunId, TaskExecutionId};
 
 impl World {
@@ -21,7 +22,7 @@ impl World {
         self.asked.insert(ticket, (process.id, asked.clone()));
         self.trace.add(format_args!("w{} is asked: {}", process.id.0, Words(&asked)));
         process.dispatcher.handle(match asked {
-            Asked::Submit(run) | Asked::Items(_, run) => Input::Submit(run, Ticket(ticket)),
+            Asked::Submit(run) => Input::Submit(run, Ticket(ticket)),
             Asked::Request(request, _) => Input::Request(request, Ticket(ticket)),
         });
         self.stir(at)
@@ -33,18 +34,23 @@ impl World {
         for asked in &asked {
             self.trace.add(format_args!("somebody asks: {}", Words(asked)));
             match asked.clone() {
-                Asked::Submit(run) | Asked::Items(_, run) => turn.submits.push(run),
+                Asked::Submit(run) => turn.submits.push(run),
                 Asked::Request(request, _) => turn.requests.push(request),
             }
         }
-        let turned = self.take(Arc::new(turn))?;
+        let loses_answer = self.outsiders_err && self.chance.one_in(4);
+        let mut turned = self.take(Arc::new(turn.clone()))?;
+        if loses_answer {
+            self.trace.add(format_args!("somebody is not answered, and asks again"));
+            turned = self.take(Arc::new(Turn { again: true, ..turn }))?;
+        }
         let (mut submits, mut requests) = (turned.submits.into_iter(), turned.requests.into_iter());
         for asked in asked {
             self.tickets += 1;
             let ticket = self.tickets;
             self.asked.insert(ticket, (WorkerId(0), asked.clone()));
             match asked {
-                Asked::Submit(_) | Asked::Items(..) => {
+                Asked::Submit(_) => {
                     let submitted = submits.next().expect("every submit is answered");
                     self.submitted(ticket, submitted.map_err(SubmitError::Refused))?;
                 }
@@ -64,9 +70,6 @@ impl World {
     ) -> Checked {
         let new = match self.asked.remove(&ticket) {
             Some((_, Asked::Submit(new))) => new,
-            Some((worker, Asked::Items(name, new))) => {
-                return self.items_begun(worker, name, &new, answer);
-            }
             _ => return Err(format!("submit {ticket} is answered twice, or was never made")),
         };
         let exists = |id: RunId| Ok::<_, String>(now_or_never(self.store.run(id))?.is_some());
@@ -100,66 +103,6 @@ impl World {
         }
     }
 
-    /// A body asks for a run of its items.
-    pub(super) fn begin_items(&mut self, at: usize, name: Name) -> Checked {
-        let process = &mut self.processes[at];
-        let Claimed { run, index, .. } = *process.entries[&name].claimed;
-        let Temper::FanOut(_, items) = self.ledger.runs[&run].tempers[index.as_usize()].clone()
-        else {
-            return Err(format!("task {} has no items", name.0.0));
-        };
-        let new = items_of(TaskExecutionId::of(run, index), name, &items);
-        let parent = Some((run, name.0));
-        let drawn = Drawn::new(new.plan.clone(), items.tempers.clone(), None, parent);
-        self.ledger.expect(new.id, drawn);
-        // Who closes takes no submits.
-        if process.closing.is_some() {
-            process.begun(name, Err(SubmitError::Refused(Refusal::ParentGone)));
-            return self.stir(at);
-        }
-        self.summary.fan_outs += 1;
-        self.ask(at, Asked::Items(name, new))
-    }
-
-    fn items_begun(
-        &mut self,
-        worker: WorkerId,
-        name: Name,
-        new: &NewRun,
-        answer: Result<Submitted, SubmitError>,
-    ) -> Checked {
-        let view = now_or_never(self.store.run(new.id))?;
-        match &answer {
-            Ok(submitted) => {
-                self.summary.found_items += u64::from(submitted.existing);
-                let view = view.as_ref().ok_or_else(|| format!("run {} is not there", new.id))?;
-                let above = self.ledger.runs[&new.id].parent.map(|(above, _)| above);
-                let above = above.ok_or("items have a parent")?;
-                let above = now_or_never(self.store.run(above))?.ok_or("a parent is there")?;
-                let (own, above) = (&view.run, &above.run);
-                if (&own.queue, own.priority) != (&above.queue, above.priority) {
-                    return Err(format!("run {} is not where its parent's is", new.id));
-                }
-                if (submitted.id, submitted.key) != (own.id, own.key) || own.plan != new.plan {
-                    return Err(format!("run {} is another than was asked for", new.id));
-                }
-                self.ledger.runs.entry(new.id).and_modify(|drawn| drawn.acknowledged = true);
-            }
-            Err(SubmitError::Refused(Refusal::ParentGone)) => self.summary.orphans += 1,
-            Err(SubmitError::Refused(refusal)) => return Err(format!("refused: {refusal}")),
-            Err(_) => {}
-        }
-        let Some(process) = self.processes.iter_mut().find(|process| process.id == worker) else {
-            return Ok(());
-        };
-        // Whoever finds a run looks at it at once: nobody will tell of an end that was before.
-        if let (Ok(Submitted { existing: true, .. }), Some(view)) = (&answer, view) {
-            process.ended.extend(view.run.ended.map(|(outcome, _)| (new.id, outcome)));
-        }
-        process.begun(name, answer);
-        Ok(())
-    }
-
     pub(super) fn granted(&mut self, ticket: u64, answer: Result<Granted, StoreError>) -> Checked {
         let Some((_, Asked::Request(request, was_known))) = self.asked.remove(&ticket) else {
             return Err(format!("request {ticket} is answered twice, or was never made"));
@@ -174,6 +117,14 @@ impl World {
                     true => Err(format!("run {id} was cancelled and is open")),
                     false => Ok(()),
                 }
+            }
+            (Request::Signal(_), Granted::Yes) => {
+                self.summary.signals += 1;
+                Ok(())
+            }
+            (Request::Resize(_), Granted::Yes) => {
+                self.summary.resizes += 1;
+                Ok(())
             }
             (Request::Pause(_), Granted::Yes) => {
                 self.summary.pauses += 1;
@@ -198,10 +149,14 @@ impl World {
         self.trace.add(format_args!("somebody says of {} that {} succeeds", task.0, fence.0));
         let mut turn = Turn::new(self.turn_id(), self.now);
         turn.changes.push(Change::new(task, Event::Succeed { fence }));
+        let limits = WaitOp::Retake(1);
+        turn.changes.push(Change { waits: vec![limits], ..Change::none(task, fence) });
         if let Some((execution, items)) = self.ledger.fan_out(task) {
             turn.submits.push(items_of(execution, (task, fence), &items));
         }
         let turned = self.take(Arc::new(turn))?;
+        let is_orphan = |refused: &&Result<_, _>| **refused == Err(Refusal::ParentGone);
+        self.summary.orphans += turned.submits.iter().filter(is_orphan).count() as u64;
         if turned.changes.contains(&Applied::Yes) || turned.submits.iter().any(Result::is_ok) {
             return Err(format!("task {} believes a claim of the past", task.0));
         }
@@ -220,7 +175,7 @@ impl World {
 }
 
 /// The run of the items of a task, as this claim of it asks for it.
-fn items_of(execution: TaskExecutionId, (task, fence): Name, items: &Items) -> NewRun {
+fn items_of(execution: TaskExecutionId, (task, fence): Name, items: &Birth) -> NewRun {
     NewRun {
         id: RunId::of_items(execution),
         plan: items.plan.clone(),
@@ -230,8 +185,9 @@ fn items_of(execution: TaskExecutionId, (task, fence): Name, items: &Items) -> N
         key: None,
         not_before: None,
         input: None,
-        parent: Some(Parent { task, fence }),
+        parent: Some(Parent::new(task, fence, WaitId::new(WaitKind::Child, "items", 0))),
         items: items.tempers.iter().map(|_| Bytes::from(&b"an item"[..])).collect(),
+        keys: items.keys.clone(),
     }
 }
 
@@ -242,10 +198,6 @@ impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Asked::Request(request, _) => write!(f, "{request:?}"),
-            Asked::Items((task, fence), run) => {
-                let (id, count) = (run.id, run.plan.task_count());
-                write!(f, "{count} items {id} of {}#{}", task.0, fence.0)
-            }
             Asked::Submit(run) => {
                 let (id, workflow) = (run.id, run.plan.workflow());
                 let (queue, policy) = (&run.queue, run.plan.on_failure());

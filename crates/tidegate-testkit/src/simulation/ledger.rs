@@ -1,17 +1,20 @@
 //! What must hold of the store, checked against what was seen of it before.
 
-use super::script::{Items, Temper};
+use super::bounds;
+use super::script::{Birth, Keys, Temper};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_core::graph::{RunOutcome, TaskIndex};
-use tidegate_core::lifecycle::{Event, Kind, Life, Reason, SUSPECT_FROM, State, WorkerId};
+use tidegate_core::lifecycle::{Fence, Kind, Life, Reason, SUSPECT_FROM, State, WorkerId};
+use tidegate_core::limit::LimitKey;
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Applied, Request, RunKey, RunView, RunsPage, Scope, Store, StoreError, TaskKey, TaskView, Turn,
-    Turned,
+    Applied, Parent, Request, RunKey, RunView, RunsPage, Scope, Store, StoreError, TaskKey,
+    TaskView, Turn, Turned,
 };
+use tidegate_core::wait::{Awaited, WaitId, WaitOp};
 use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 
 /// Deaths that are not its own and not kept from it, which a task needs to be taken for their cause:
@@ -34,20 +37,44 @@ pub(super) struct Drawn {
     pub(super) refused: bool,
     /// Whether a cancel was answered with yes.
     pub(super) cancelled: bool,
-    /// Of items: the task whose items they are.
-    pub(super) parent: Option<(RunId, TaskKey)>,
+    /// The keys of limits that it was submitted with.
+    pub(super) keys: Keys,
+    /// Of a run that a task has begun: which.
+    pub(super) parent: Option<Origin>,
+}
+
+/// Whence a run comes that a task has begun.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    pub(super) run: RunId,
+    pub(super) task: TaskKey,
+    pub(super) wait: WaitId,
+    /// Whether it has another queue and priority than its parent.
+    pub(super) apart: bool,
 }
 
 impl Drawn {
     pub(super) fn new(
         plan: Arc<Plan>,
         tempers: Vec<Temper>,
+        keys: Keys,
         not_before: Option<Timestamp>,
-        parent: Option<(RunId, TaskKey)>,
+        parent: Option<Origin>,
     ) -> Self {
         let (entered, key) = (vec![0; tempers.len()], None);
         let (acknowledged, refused, cancelled) = (false, false, false);
-        Drawn { plan, tempers, entered, not_before, key, acknowledged, refused, cancelled, parent }
+        Drawn {
+            plan,
+            tempers,
+            entered,
+            not_before,
+            key,
+            acknowledged,
+            refused,
+            cancelled,
+            keys,
+            parent,
+        }
     }
 }
 
@@ -66,6 +93,12 @@ pub(super) struct Ledger {
     pub(super) open: BTreeSet<RunId>,
     ended: BTreeMap<RunId, RunView>,
     tasks: BTreeMap<TaskKey, Seen>,
+    /// By the number of their first task.
+    places: BTreeMap<i64, RunId>,
+    /// The run that was begun with a wait, until that is closed.
+    children: BTreeMap<(TaskKey, WaitId), RunId>,
+    /// Runs that tasks have waited for, besides those that they have begun.
+    awaited: BTreeSet<RunId>,
     store_is_paused: bool,
     paused_queues: BTreeSet<String>,
     paused_runs: BTreeSet<RunId>,
@@ -116,8 +149,13 @@ impl Ledger {
     /// What is paused.
     pub(super) fn paused(&self) -> Vec<Scope> {
         let queues = self.paused_queues.iter().cloned().map(Scope::Queue);
-        // Items go on with their parent.
-        let is_own = |run: &&RunId| self.runs[run].parent.is_none();
+        // What a task has begun goes on with it, as long as there is one.
+        let is_own = |run: &&RunId| match &self.runs[run].parent {
+            Some(parent) => {
+                self.life(parent.task).is_none_or(|life| life.state.kind().is_terminal())
+            }
+            None => true,
+        };
         let runs = self.paused_runs.intersection(&self.open).filter(is_own);
         let runs = runs.copied().map(Scope::Run);
         let store = self.store_is_paused.then_some(Scope::Store);
@@ -143,19 +181,84 @@ impl Ledger {
         claimed.map(|(key, seen)| (*key, seen.life.clone())).collect()
     }
 
+    /// The run of a task, and its place there.
+    fn place(&self, task: TaskKey) -> Option<(RunId, TaskIndex)> {
+        let (first, run) = self.places.range(..=task.0).next_back()?;
+        let at = u32::try_from(task.0 - first).ok()?;
+        let count = self.runs[run].plan.task_count();
+        ((at as usize) < count).then(|| (*run, TaskIndex::from_u32(at)))
+    }
+
+    pub(super) fn run_of(&self, task: TaskKey) -> Option<RunId> {
+        self.place(task).map(|(run, _)| run)
+    }
+
     /// The items of a task, if it has any.
-    pub(super) fn fan_out(&self, task: TaskKey) -> Option<(TaskExecutionId, Arc<Items>)> {
-        let of_run = |(id, drawn): (&RunId, &Drawn)| {
-            let at = task.0.checked_sub(drawn.key?.0)?;
-            match drawn.tempers.get(usize::try_from(at).ok()?)? {
-                Temper::FanOut(_, items) => {
-                    let index = TaskIndex::from_u32(u32::try_from(at).ok()?);
-                    Some((TaskExecutionId::of(*id, index), items.clone()))
-                }
-                _ => None,
-            }
+    pub(super) fn fan_out(&self, task: TaskKey) -> Option<(TaskExecutionId, Arc<Birth>)> {
+        let (run, index) = self.place(task)?;
+        match &self.runs[&run].tempers[index.as_usize()] {
+            Temper::FanOut(_, items) => Some((TaskExecutionId::of(run, index), items.clone())),
+            _ => None,
+        }
+    }
+
+    /// What a task takes of which limits.
+    pub(super) fn uses_of(&self, task: TaskKey) -> Vec<(LimitKey, u32)> {
+        let Some((run, index)) = self.place(task) else { return Vec::new() };
+        let Drawn { plan, keys, .. } = &self.runs[&run];
+        let own = keys.iter().find(|(other, _)| *other == index);
+        bounds::uses(plan.task(index), own.map_or(&[], |(_, keys)| keys))
+    }
+
+    /// What tasks may hold of limits.
+    pub(super) fn holders(&self) -> impl Iterator<Item = (LimitKey, u32)> {
+        let may_hold = self.tasks.iter().filter(|(_, seen)| {
+            matches!(seen.life.state, State::Running { .. } | State::Parked { .. })
+        });
+        may_hold.flat_map(|(task, _)| self.uses_of(*task))
+    }
+
+    /// The run that gets the signals to this one: items have no name that anybody knows.
+    pub(super) fn addressed(&self, run: RunId) -> Option<RunId> {
+        let drawn = self.runs.get(&run)?;
+        match (&drawn.parent, drawn.plan.items_of()) {
+            (Some(parent), Some(_)) => Some(parent.run),
+            _ => Some(run),
+        }
+    }
+
+    pub(super) fn addressed_by(&self, task: TaskKey) -> Option<RunId> {
+        self.addressed(self.run_of(task)?)
+    }
+
+    /// Runs whose tasks get the signals to this one.
+    fn parties(&self, run: RunId) -> impl Iterator<Item = &Drawn> {
+        let is_it = move |other: &RunId| self.addressed(*other) == Some(run);
+        self.runs.iter().filter(move |(other, _)| is_it(other)).map(|(_, drawn)| drawn)
+    }
+
+    /// The tasks that may wait for a signal to this run.
+    pub(super) fn receivers(&self, run: RunId, name: &str) -> impl Iterator<Item = TaskKey> {
+        let of_run = |drawn: &Drawn| {
+            let first = drawn.key;
+            let wants = (0..).zip(&drawn.tempers).filter(|(_, temper)| temper.wants(name) > 0);
+            let own = wants.filter_map(|(at, _)| Some(first?.task(TaskIndex::from_u32(at))));
+            own.collect::<Vec<_>>()
         };
-        self.runs.iter().find_map(of_run)
+        self.parties(run).flat_map(of_run).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Whether one task alone receives the signals of a name to a run, one at a time.
+    pub(super) fn is_only_receiver(&self, run: RunId, name: &str) -> bool {
+        let tempers = self.parties(run).flat_map(|drawn| &drawn.tempers);
+        let wanted: Vec<usize> = tempers.map(|temper| temper.wants(name)).collect();
+        wanted.iter().filter(|&&at_once| at_once > 0).all(|&at_once| at_once == 1)
+            && wanted.iter().filter(|&&at_once| at_once > 0).count() == 1
+    }
+
+    /// Whether some task has waited for this run.
+    pub(super) fn is_awaited(&self, run: RunId) -> bool {
+        self.awaited.contains(&run) || self.runs[&run].parent.is_some()
     }
 
     /// A process dies, from outside or by one of its tasks: who computes there is hit.
@@ -188,53 +291,106 @@ impl Ledger {
             let Applied::Lost { actual } = applied else { continue };
             let task = change.task.0;
             let life = actual.as_ref().ok_or_else(|| format!("task {task} does not exist"))?;
-            let is_right = change.events.iter().find_map(Event::shown_fence) == Some(life.fence);
+            let is_right = change.fence == life.fence;
             let is_over = life.state.kind().is_terminal() || life.stopping.is_some();
             if is_right && !is_over {
                 let events = &change.events;
                 return Err(format!("task {task} is wrongly lost: {events:?} of {:?}", life.state));
             }
         }
+        self.note_waits(turn, turned);
         let open: Vec<RunId> = self.open.iter().copied().collect();
         for id in open {
             match now_or_never(store.run(id))? {
-                Some(view) => self.look_at_run(id, turn, view)?,
+                Some(view) => self.look_at_run(id, (turn, turned), view, store)?,
                 None if self.runs[&id].acknowledged => {
                     return Err(format!("run {id} was acknowledged and does not exist"));
                 }
                 None => {}
             }
         }
-        self.look_at_items()
+        self.note_waits(turn, turned);
+        self.look_at_children()
     }
 
-    /// What holds between a task and its items, when all of a turn was looked at.
-    fn look_at_items(&self) -> Result<(), String> {
+    /// What tasks have closed, and what they wait for.
+    fn note_waits(&mut self, turn: &Turn, turned: &Turned) {
+        let changes = turn.changes.iter().zip(&turned.changes);
+        for (change, _) in changes.filter(|(_, applied)| **applied == Applied::Yes) {
+            for op in &change.waits {
+                match op {
+                    WaitOp::Close(id) => {
+                        self.children.remove(&(change.task, id.clone()));
+                    }
+                    WaitOp::Begin { what: Awaited::Run(run), .. } => {
+                        self.awaited.insert(*run);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What holds between a task and the runs it has begun, when all of a turn was looked at.
+    fn look_at_children(&self) -> Result<(), String> {
         for id in &self.open {
             let drawn = &self.runs[id];
-            let (Some(_), Some((above, parent))) = (drawn.key, drawn.parent) else { continue };
-            let kind = self.life(parent).map(|life| life.state.kind());
-            if kind.is_none_or(Kind::is_terminal) {
-                return Err(format!("run {id} is open and its parent {} is {kind:?}", parent.0));
+            let (Some(_), Some(parent)) = (drawn.key, &drawn.parent) else { continue };
+            let kind = self.life(parent.task).map(|life| life.state.kind());
+            // A task may have succeeded although it did not want to wait any longer.
+            let is_left = kind == Some(Kind::Succeeded) && drawn.plan.items_of().is_none();
+            if kind.is_none_or(Kind::is_terminal) && !is_left {
+                let task = parent.task.0;
+                return Err(format!("run {id} is open and its parent {task} is {kind:?}"));
             }
-            if self.paused_runs.contains(id) != self.paused_runs.contains(&above) {
+            let is_paused = self.paused_runs.contains(id);
+            if is_paused != self.paused_runs.contains(&parent.run) && !is_left {
                 return Err(format!("run {id} is paused without its parent's, or not with it"));
             }
         }
         Ok(())
     }
 
-    /// Whether a run of items that is seen for the first time was begun by who runs its parent.
-    fn look_at_birth(&self, id: RunId, turn: &Turn) -> Result<(), String> {
+    /// Whether a run of a task that is seen for the first time was begun by who runs its parent, and
+    /// once.
+    fn look_at_birth(
+        &mut self,
+        id: RunId,
+        (turn, turned): (&Turn, &Turned),
+        store: &MemoryStore,
+    ) -> Result<(), String> {
         let drawn = &self.runs[&id];
-        let (None, Some((_, parent))) = (drawn.key, drawn.parent) else { return Ok(()) };
+        let (None, Some(origin)) = (drawn.key, drawn.parent.clone()) else { return Ok(()) };
         // Its parent's run may not have been looked at: then its fence is that of before, or one
         // less if it was claimed in this turn, in which it cannot have begun anything.
-        let fence = self.life(parent).map(|life| life.fence);
-        let begun = turn.submits.iter().find(|new| new.id == id).and_then(|new| new.parent);
-        match begun.is_some_and(|begun| begun.task == parent && Some(begun.fence) == fence) {
+        let fence = self.life(origin.task).map(|life| life.fence);
+        let asked = turn.changes.iter().flat_map(|change| &change.waits);
+        let asked = asked.filter_map(|op| match op {
+            WaitOp::Begin { what: Awaited::Child(new), .. } => Some(&**new),
+            _ => None,
+        });
+        let begun: Option<&Parent> = turn
+            .submits
+            .iter()
+            .chain(asked)
+            .find(|new| new.id == id)
+            .and_then(|new| new.parent.as_ref());
+        // It may have parked and be claimed again in the same turn.
+        let again = turned.claimed.iter().any(|claimed| claimed.key == origin.task);
+        let fits =
+            |begun: Fence| Some(begun) == fence || again && Some(Fence(begun.0 + 1)) == fence;
+        if !begun.is_some_and(|begun| begun.task == origin.task && fits(begun.fence)) {
+            return Err(format!("run {id} was begun by {begun:?}, its parent is at {fence:?}"));
+        }
+        let before = self.children.insert((origin.task, origin.wait.clone()), id);
+        if let Some(before) = before.filter(|before| *before != id) {
+            return Err(format!("run {id} is begun a second time, it was {before}"));
+        }
+        let run = |id| now_or_never(store.run(id))?.ok_or("a parent is there".to_owned());
+        let (own, above) = (run(id)?.run, run(origin.run)?.run);
+        match origin.apart || (&own.queue, own.priority) == (&above.queue, above.priority) {
             true => Ok(()),
-            false => Err(format!("run {id} was begun by {begun:?}, its parent is at {fence:?}")),
+            false => Err(format!("run {id} is not where its parent's is")),
         }
     }
 
@@ -248,11 +404,18 @@ impl Ledger {
         }
     }
 
-    fn look_at_run(&mut self, id: RunId, turn: &Turn, view: RunView) -> Result<(), String> {
+    fn look_at_run(
+        &mut self,
+        id: RunId,
+        (turn, turned): (&Turn, &Turned),
+        view: RunView,
+        store: &MemoryStore,
+    ) -> Result<(), String> {
         if self.runs[&id].refused {
             return Err(format!("run {id} was refused and exists"));
         }
-        self.look_at_birth(id, turn)?;
+        self.look_at_birth(id, (turn, turned), store)?;
+        self.places.insert(view.run.key.0, id);
         self.runs.entry(id).and_modify(|drawn| drawn.key = Some(view.run.key));
         match view.run.paused_at {
             Some(_) => self.paused_runs.insert(id),

@@ -4,18 +4,20 @@
 //! holding its slot, until chance has it vanish.
 
 use super::chance::Chance;
-use super::script::Act;
+use super::journal::{Answer, Around, Journal, Open, Polled};
+use super::script::{Act, Birth, Part};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, SubmitError};
+use tidegate_core::dispatcher::{Dispatcher, End, Input, Said};
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::slot::{Lane, Moment, Request, SlotBook, Ticket, Turn as Place};
 use tidegate_core::store::{
-    Applied, Claimed, StoreError, Submitted, TaskKey, Turn, TurnId, Turned,
+    Applied, Bytes, Claimed, NewRun, Parent, StoreError, TaskKey, Turn, TurnId, Turned,
 };
+use tidegate_core::wait::{WaitAnswer, WaitId, WaitKind, WaitOp, WaitOutcome};
 use tidegate_core::{RunId, Timestamp};
 
 /// How often a worker looks for dead ones.
@@ -35,6 +37,7 @@ pub(super) struct Process {
     pub(super) id: WorkerId,
     pub(super) dispatcher: Dispatcher,
     pub(super) slots: u32,
+    pub(super) in_memory_max: u32,
     /// Whether it serves all queues.
     pub(super) serves_all: bool,
     /// How far its clock is off, in microseconds.
@@ -54,8 +57,10 @@ pub(super) struct Process {
     pub(super) closing: Option<Closing>,
     /// Runs that its turns have ended and that it was not told of.
     pub(super) owed: BTreeSet<RunId>,
-    /// Runs of which it knows how they ended.
-    pub(super) ended: BTreeMap<RunId, RunOutcome>,
+    /// What its bodies have done that concerns the world.
+    pub(super) news: Vec<News>,
+    /// Steps that its bodies have done, and runs that they have wanted to begin.
+    made: u64,
     /// Whether something has happened since a turn was last asked for.
     pub(super) stirred: bool,
 }
@@ -87,6 +92,51 @@ pub(super) struct Entry {
     /// Time computed in this attempt before the present stretch.
     active: Duration,
     pub(super) dropping: bool,
+    /// Whether it has said that it waits, and not that it goes on.
+    away: bool,
+    pub(super) journal: Journal,
+    /// What it waits for, if the store knows it.
+    pub(super) open: Option<Open>,
+    /// The step it has done.
+    step: Option<WaitId>,
+    /// How its last wait ended.
+    last: Option<WaitOutcome>,
+    pub(super) released: Released,
+    /// The names of its limits, in order.
+    limits: Vec<Arc<str>>,
+}
+
+/// What a body has done that concerns the world.
+pub(super) enum News {
+    /// It wants to begin this run.
+    Begets(Name, Box<NewRun>, Arc<Birth>),
+    /// It does this step.
+    Does(Name, WaitId),
+    /// This wait has ended for it.
+    Gets(Name, WaitId, WaitOutcome),
+}
+
+/// Whether it has given limits back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Released {
+    No,
+    /// It has, for the so many-th time.
+    Yes(u32),
+    /// It has, and has asked for them again.
+    Asked(u32),
+    /// It has, so often, and holds them again.
+    Held(u32),
+}
+
+impl Released {
+    fn again(self) -> Self {
+        match self {
+            Released::No => Released::Yes(1),
+            Released::Yes(times) | Released::Asked(times) | Released::Held(times) => {
+                Released::Yes(times + 1)
+            }
+        }
+    }
 }
 
 impl Entry {
@@ -109,12 +159,16 @@ pub(super) enum Stage {
     Asks(bool),
     /// Computes, since and until.
     Computes(Timestamp, Timestamp),
-    /// Has asked for a run of its items, and was not answered.
-    Submits,
+    /// Has done a step, which is not stored, as far as it knows.
+    Stores,
+    /// Has asked for a wait, and keeps its slot for a moment.
+    Checks,
     /// Waits without its slot, until.
     Waits(Timestamp),
-    /// Waits without its slot, until its items have ended.
-    WaitsForItems,
+    /// Waits without its slot for what the store knows.
+    Awaits,
+    /// Has done waiting and wants the limits again that it has given back.
+    Retakes,
     /// Wants leave to go on, and has it or not.
     WantsOn(bool),
     /// Stands in line to go on.
@@ -132,8 +186,6 @@ pub(super) enum Stepped {
     Enters,
     /// It goes on computing.
     Computes,
-    /// It asks for a run of its items.
-    Submits,
     /// It takes its process with it.
     Kills,
 }
@@ -144,6 +196,7 @@ impl Process {
             id,
             dispatcher: Dispatcher::new(id, in_memory_max),
             slots,
+            in_memory_max,
             serves_all: true,
             skew: 0,
             book: SlotBook::new(NonZeroU32::new(slots).expect("a worker has slots")),
@@ -158,7 +211,8 @@ impl Process {
             compares: false,
             closing: None,
             owed: BTreeSet::new(),
-            ended: BTreeMap::new(),
+            news: Vec::new(),
+            made: 0,
             stirred: true,
         }
     }
@@ -172,7 +226,7 @@ impl Process {
 
     /// When its next timer is due, by the world's clock.
     pub(super) fn next_timer(&self) -> Timestamp {
-        let own = self.entries.values().filter_map(Entry::next_timer).min();
+        let own = self.entries.values().filter_map(|entry| entry.next_timer(self.skew)).min();
         let next = [self.loop_timer(), own.unwrap_or(self.watch_at)];
         next.into_iter().min().expect("there are two")
     }
@@ -291,6 +345,13 @@ impl Process {
             acts: VecDeque::new(),
             active: claimed.life.active,
             dropping: false,
+            away: false,
+            journal: Journal::new(&claimed.waits),
+            open: None,
+            step: None,
+            last: None,
+            released: Released::No,
+            limits: planned.limits.iter().map(|used| used.name.as_str().into()).collect(),
             claimed,
         };
         match self.entries.insert(name, entry) {
@@ -323,15 +384,12 @@ impl Process {
                 entry.active += until.since(since);
                 return self.act(name, now, chance);
             }
-            Stage::Waits(_) | Stage::WaitsForItems => {
-                entry.stage = Stage::WantsOn(false);
-                self.say(name, Said::Resumes);
-            }
+            Stage::Waits(_) | Stage::Retakes => return self.go_on(name, now, chance),
+            Stage::Checks | Stage::Awaits => return self.look(name, now, chance),
+            Stage::Stores => return self.stored(name, now, chance),
             Stage::WantsOn(_) => self.line_up(name, Lane::Resume, now),
             Stage::GrantedAgain => return self.act(name, now, chance),
-            Stage::Lines | Stage::LinesAgain | Stage::Submits => {
-                unreachable!("who stands in line, or was not answered, does nothing")
-            }
+            Stage::Lines | Stage::LinesAgain => unreachable!("who stands in line does nothing"),
         }
         Stepped::On
     }
@@ -340,7 +398,7 @@ impl Process {
     pub(super) fn act(&mut self, name: Name, now: Timestamp, chance: &mut Chance) -> Stepped {
         let entry = self.entries.get_mut(&name).expect("who acts is there");
         let end = match entry.acts.pop_front().expect("a script ends with an end") {
-            Act::Compute(time) => {
+            Act::Part(Part::Compute(time)) => {
                 entry.stage = Stage::Computes(now, now + time);
                 return Stepped::Computes;
             }
@@ -349,20 +407,31 @@ impl Process {
                 return Stepped::Computes;
             }
             // What was told to go away does not begin to wait: it is gone.
-            Act::Wait(_) | Act::BeginItems if entry.dropping => {
+            Act::Part(_) if entry.dropping => {
                 self.vanish(name);
                 return Stepped::On;
             }
-            Act::Wait(time) => {
+            Act::Part(Part::Wait(time, releases)) => {
+                let from = entry.limits.len().saturating_sub(releases);
+                let names = entry.limits[from..].to_vec();
+                if !names.is_empty() {
+                    entry.released = entry.released.again();
+                    self.say(name, Said::Asks(WaitOp::Release(names)));
+                }
                 self.wait(name, Stage::Waits(now + time));
                 return Stepped::On;
             }
-            Act::BeginItems => {
-                entry.stage = Stage::Submits;
-                return Stepped::Submits;
+            Act::Part(Part::Step(step)) => return self.do_step(name, step, now, chance),
+            Act::Part(Part::Stored(leaf)) => {
+                entry.open = Some(Open::one(&mut entry.journal, &leaf));
+                return self.look(name, now, chance);
             }
-            Act::Conclude => match self.ended[&entry.items()] {
-                RunOutcome::Succeeded => {
+            Act::Part(Part::Any(leaves, patience)) => {
+                entry.open = Some(Open::any(&mut entry.journal, &leaves, patience));
+                return self.look(name, now, chance);
+            }
+            Act::Conclude => match entry.last {
+                Some(WaitOutcome::Ended(RunOutcome::Succeeded)) => {
                     End::Succeeded { output: Some(Arc::from(&b"[]"[..])), inserts: None }
                 }
                 _ => {
@@ -383,31 +452,148 @@ impl Process {
         Stepped::On
     }
 
+    /// The body does a step, unless an earlier entry has.
+    fn do_step(&mut self, name: Name, step: &str, now: Timestamp, chance: &mut Chance) -> Stepped {
+        let entry = self.entries.get_mut(&name).expect("who acts is there");
+        let id = entry.journal.next(WaitKind::Step, step);
+        if let Some(outcome) = entry.journal.known(&id).and_then(|known| known.outcome.clone()) {
+            self.news.push(News::Gets(name, id, outcome));
+            return self.act(name, now, chance);
+        }
+        // No two have the same value.
+        self.made += 1;
+        let value = format!("{}.{}", self.id.0, self.made).into_bytes();
+        let (label, outcome) = (Arc::from(""), WaitOutcome::Value(Some(value.into())));
+        let op = WaitOp::End { id: id.clone(), label, outcome };
+        entry.journal.ask(&id, op.clone());
+        entry.stage = Stage::Stores;
+        entry.step = Some(id.clone());
+        self.news.push(News::Does(name, id));
+        self.say(name, Said::Asks(op));
+        Stepped::On
+    }
+
+    /// Its step is stored.
+    fn stored(&mut self, name: Name, now: Timestamp, chance: &mut Chance) -> Stepped {
+        let entry = self.entries.get_mut(&name).expect("who stores is there");
+        let id = entry.step.take().expect("who stores has done a step");
+        if let Answer::Over(outcome) = entry.journal.look(&id) {
+            entry.journal.forget(&id);
+            self.news.push(News::Gets(name, id, outcome));
+        }
+        self.act(name, now, chance)
+    }
+
+    /// The body looks at what it waits for.
+    fn look(&mut self, name: Name, now: Timestamp, chance: &mut Chance) -> Stepped {
+        let now_here = self.clock(now);
+        let Process { entries, news, made, id: worker, .. } = self;
+        let entry = entries.get_mut(&name).expect("who waits is there");
+        let (mut ops, mut released) = (Vec::new(), false);
+        let claimed = &entry.claimed;
+        let mut begets = |birth: &Arc<Birth>, wait: WaitId| {
+            *made += 1;
+            let new = beget(claimed, name, birth, wait, (worker.0, *made));
+            news.push(News::Begets(name, Box::new(new.clone()), birth.clone()));
+            new
+        };
+        let mut open = entry.open.take().expect("who waits has something to wait for");
+        let polled = open.poll(&mut Around {
+            journal: &mut entry.journal,
+            now: now_here,
+            away: entry.away,
+            limits: &entry.limits,
+            ops: &mut ops,
+            released: &mut released,
+            begets: &mut begets,
+        });
+        if released {
+            entry.released = entry.released.again();
+        }
+        let keeps_slot = entry.holds > 0 && entry.stage != Stage::Checks;
+        let is_away = entry.away;
+        match polled {
+            Polled::Ready(id, outcome) => {
+                if let WaitOutcome::Refused(_) = outcome {
+                    entry.acts = VecDeque::from([Act::Fail(Failure::Error, true)]);
+                }
+                (entry.last, entry.stage) = (Some(outcome.clone()), Stage::GrantedAgain);
+                news.push(News::Gets(name, id, outcome));
+                ops.into_iter().for_each(|op| self.say(name, Said::Asks(op)));
+                return self.go_on(name, now, chance);
+            }
+            polled => {
+                entry.open = Some(open);
+                ops.into_iter().for_each(|op| self.say(name, Said::Asks(op)));
+                let entry = self.entries.get_mut(&name).expect("who waits is there");
+                match polled {
+                    Polled::Checking if keeps_slot => entry.stage = Stage::Checks,
+                    _ if is_away => entry.stage = Stage::Awaits,
+                    _ => self.wait(name, Stage::Awaits),
+                }
+            }
+        }
+        Stepped::On
+    }
+
+    /// A wait is over: first the limits, then the slot, then on.
+    fn go_on(&mut self, name: Name, now: Timestamp, chance: &mut Chance) -> Stepped {
+        let entry = self.entries.get_mut(&name).expect("who goes on is there");
+        if let Released::Yes(times) = entry.released {
+            (entry.released, entry.stage) = (Released::Asked(times), Stage::Retakes);
+            self.say(name, Said::Asks(WaitOp::Retake(times)));
+            return Stepped::On;
+        }
+        if entry.holds > 0 {
+            return self.act(name, now, chance);
+        }
+        (entry.stage, entry.away) = (Stage::WantsOn(false), false);
+        self.say(name, Said::Resumes);
+        Stepped::On
+    }
+
     /// The body begins to wait, without its slot.
     fn wait(&mut self, name: Name, stage: Stage) {
         let entry = self.entries.get_mut(&name).expect("who waits is there");
         let (active, wait) = (entry.active, "the tide".to_owned());
-        entry.stage = stage;
+        (entry.stage, entry.away) = (stage, true);
         let units = std::mem::take(&mut entry.holds);
         self.give_back(units);
         self.say(name, Said::Defers { active, wait });
     }
 
-    /// The body has its answer to whether its items are begun: it waits for them; for ever, if it is
-    /// not theirs any more; or it is snoozed, if the store could not tell.
-    pub(super) fn begun(&mut self, name: Name, answer: Result<Submitted, SubmitError>) {
-        let entry = self.entries.get(&name);
-        if entry.is_none_or(|entry| entry.dropping || entry.stage != Stage::Submits) {
-            return;
-        }
-        match answer {
-            Ok(_) => self.wait(name, Stage::WaitsForItems),
-            Err(SubmitError::Refused(_)) => self.wait(name, Stage::Waits(NEVER)),
-            Err(_) => {
-                self.leave(name);
-                self.say(name, Said::Ends(End::Snoozed(Duration::from_secs(1))));
+    /// The body is dropped and waits as a row.
+    pub(super) fn park(&mut self, name: Name) {
+        let entry = self.entries.get(&name).expect("who parks is there");
+        let (on, wake) = entry.parks().expect("who parks can");
+        let (active, wait) = (entry.active, "the tide".to_owned());
+        self.leave(name);
+        self.say(name, Said::Ends(End::Parked { active, wake, wait, on }));
+    }
+
+    /// The store has answered.
+    pub(super) fn answered(&mut self, name: Name, answer: WaitAnswer) {
+        let Some(entry) = self.entries.get_mut(&name) else { return };
+        match (answer.id.kind, &answer.outcome) {
+            (WaitKind::Limits, Some(_)) => {
+                let times = answer.id.occurrence;
+                if entry.released == Released::Asked(times) {
+                    entry.released = Released::Held(times);
+                }
             }
+            (WaitKind::Limits, None) => {}
+            _ => entry.journal.answer(answer),
         }
+    }
+
+    /// The body asks again for everything that was not answered.
+    pub(super) fn ask_again(&mut self, name: Name) {
+        let Some(entry) = self.entries.get(&name) else { return };
+        let mut ops = entry.journal.unanswered();
+        if let Released::Asked(times) = entry.released {
+            ops.push(WaitOp::Retake(times));
+        }
+        ops.into_iter().for_each(|op| self.say(name, Said::Asks(op)));
     }
 
     /// A body that was dropped is gone, and says so.
@@ -471,33 +657,48 @@ impl Process {
 }
 
 impl Entry {
-    /// The run of its items.
-    pub(super) fn items(&self) -> RunId {
-        RunId::of_items(self.claimed.execution())
-    }
-
-    /// Whether it can take a step.
-    pub(super) fn can_step(&self, now: Timestamp, ended: &BTreeMap<RunId, RunOutcome>) -> bool {
+    /// Whether it can take a step; `now` is by the clock of the world, and its worker's is off.
+    pub(super) fn can_step(&self, now: Timestamp, skew: i64) -> bool {
+        let here = Timestamp::from_micros(now.as_micros() + skew);
+        let open = || self.open.as_ref().expect("who waits has something to wait for");
         match self.stage {
             // What was told to go away goes on only as long as it computes.
             Stage::Computes(_, until) => until <= now,
             _ if self.dropping => false,
             Stage::Waits(until) => until <= now,
-            Stage::WaitsForItems => ended.contains_key(&self.items()),
-            Stage::New | Stage::Granted | Stage::GrantedAgain => true,
+            Stage::Awaits => open().is_ripe(&self.journal, here, self.away),
+            Stage::Stores => {
+                let step = self.step.as_ref().expect("who stores has done a step");
+                matches!(self.journal.look(step), Answer::Over(_))
+            }
+            Stage::Retakes => matches!(self.released, Released::Held(_)),
+            Stage::New | Stage::Granted | Stage::GrantedAgain | Stage::Checks => true,
             Stage::Asks(leave) | Stage::WantsOn(leave) => leave,
-            Stage::Lines | Stage::LinesAgain | Stage::Submits => false,
+            Stage::Lines | Stage::LinesAgain => false,
         }
+    }
+
+    /// On what it can wait as a row and until when, if it can.
+    pub(super) fn parks(&self) -> Option<(Vec<WaitId>, Option<Timestamp>)> {
+        let is_parkable = self.claimed.plan.task(self.claimed.index).parkable;
+        let waits = self.stage == Stage::Awaits && !self.dropping;
+        self.open.as_ref().filter(|_| is_parkable && waits)?.parks()
     }
 
     /// Whether it waits without its slot.
     pub(super) fn waits(&self) -> bool {
-        matches!(self.stage, Stage::Waits(_) | Stage::WaitsForItems)
+        self.away
     }
 
     /// Whether its body computes and nobody has told it to stop.
     pub(super) fn computes(&self) -> bool {
-        matches!(self.stage, Stage::Computes(..) | Stage::Submits) && !self.dropping
+        let computes = matches!(self.stage, Stage::Computes(..) | Stage::Stores | Stage::Checks);
+        computes && !self.dropping
+    }
+
+    /// Whether its body believes that it holds all its limits.
+    pub(super) fn believes(&self) -> bool {
+        !self.dropping && matches!(self.released, Released::No | Released::Held(_))
     }
 
     /// Whether it stands before its first entry into the body and has not said that it begins.
@@ -505,10 +706,14 @@ impl Entry {
         matches!(self.stage, Stage::New | Stage::Lines | Stage::Granted)
     }
 
-    fn next_timer(&self) -> Option<Timestamp> {
+    fn next_timer(&self, skew: i64) -> Option<Timestamp> {
         match self.stage {
             Stage::Computes(_, until) => Some(until),
             Stage::Waits(until) if !self.dropping => Some(until),
+            Stage::Awaits if !self.dropping => {
+                let due = self.open.as_ref().and_then(Open::due)?;
+                Some(Timestamp::from_micros(due.as_micros() - skew))
+            }
             _ => None,
         }
     }
@@ -526,5 +731,37 @@ impl Entry {
 
     fn is_over_time(&self, now: Timestamp) -> bool {
         self.limit_at().is_some_and(|at| at <= now)
+    }
+}
+
+/// A run that a body begins, by a name that no other has; items by that of their task.
+fn beget(
+    claimed: &Claimed,
+    (task, fence): Name,
+    birth: &Birth,
+    wait: WaitId,
+    (worker, made): (u64, u64),
+) -> NewRun {
+    let id = match birth.is_of_items() {
+        true => RunId::of_items(claimed.execution()),
+        false => RunId::from_u128(1 << 80 | u128::from(worker) << 40 | u128::from(made)),
+    };
+    let mut parent = Parent::new(task, fence, wait);
+    if let Some((queue, priority)) = birth.apart {
+        (parent.queue, parent.priority) = (Some(queue.into()), Some(priority));
+    }
+    let items = if birth.is_of_items() { birth.tempers.len() } else { 0 };
+    NewRun {
+        id,
+        plan: birth.plan.clone(),
+        // It has its parent's queue and priority, whatever is asked for here.
+        queue: "elsewhere".into(),
+        priority: 7,
+        key: None,
+        not_before: None,
+        input: None,
+        parent: Some(parent),
+        items: (0..items).map(|_| Bytes::from(&b"an item"[..])).collect(),
+        keys: birth.keys.clone(),
     }
 }

@@ -23,15 +23,19 @@ pub(super) struct Profile {
     /// never be claimed for which there is no room as if it were several.
     pub(super) in_memory_more: u32,
     pub(super) mood: Mood,
-    /// Tasks that are done for items.
-    pub(super) fan_outs: u32,
+    /// Signals that are sent.
+    pub(super) signals: u32,
+    /// Limits that are declared, or made others.
+    pub(super) resizes: u32,
+    /// Waits that become rows.
+    pub(super) parks: u32,
 }
 
 impl Profile {
     pub(super) fn draw(chance: &mut Chance) -> Self {
         let rate =
             |chance: &mut Chance, rates: &[u32]| *chance.pick(rates).expect("there are some");
-        let mut drawn = Profile {
+        let drawn = Profile {
             is_quiet: chance.one_in(5),
             processes: chance.between(1, 4) as usize,
             runs: chance.between(2, 14) as usize,
@@ -46,13 +50,15 @@ impl Profile {
                 poison: rate(chance, &[0, 0, 0, 12, 30]),
                 killer: rate(chance, &[0, 0, 20]),
                 never: rate(chance, &[0, 20]),
+                fan_outs: rate(chance, &[0, 3, 6]),
+                stored: rate(chance, &[0, 2, 2, 3]),
+                limits: rate(chance, &[0, 2, 4]),
+                parks: rate(chance, &[0, 1, 2, 2]),
             },
-            fan_outs: rate(chance, &[0, 3, 6]),
+            signals: rate(chance, &[0, 3, 10, 20]),
+            resizes: rate(chance, &[0, 1, 4]),
+            parks: rate(chance, &[3, 10, 30]),
         };
-        if drawn.in_memory_more < 1_000 {
-            // Tasks that wait for their items would fill the memory in which these are to be done.
-            drawn.fan_outs = 0;
-        }
         match drawn.is_quiet {
             false => drawn,
             true => Profile {

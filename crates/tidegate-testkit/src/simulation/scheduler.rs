@@ -2,9 +2,10 @@
 
 use super::ledger::Drawn;
 use super::ledger::now_or_never;
+use super::post::Ignored;
 use super::process::{Closing, Name, Process};
 use super::profile::Profile;
-use super::script::{self, HEAVIEST, Mood, QUEUES};
+use super::script::{self, Draw, HEAVIEST, LIMITS, Mood, QUEUES, SIGNALS};
 use super::world::{Asked, Checked, Fault, World};
 use super::{Options, Summary};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use tidegate_core::dispatcher::Input;
 use tidegate_core::graph::OnFailure;
 use tidegate_core::store::{NewRun, NewWorker, Request, Scope, Store};
+use tidegate_core::wait::NewSignal;
 use tidegate_core::{RunId, Timestamp};
 
 /// Every so many steps the whole store is audited.
@@ -23,6 +25,12 @@ const STEPS_MAX: u32 = 40_000;
 const CALM_EVERY: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(1_200);
 
+/// After so long nothing is under way any more.
+const UNDER_WAY: Duration = Duration::from_secs(30);
+
+/// Signals of each name that runs get then.
+const SENT_AT_ONCE: usize = 4;
+
 /// One seed.
 pub(super) struct Simulation {
     world: World,
@@ -30,6 +38,7 @@ pub(super) struct Simulation {
     options: Options,
     has_faults: bool,
     ids: u64,
+    signals: u64,
 }
 
 /// What can happen next.
@@ -43,7 +52,10 @@ enum Step {
     Body(usize, Name),
     Vanish(usize, Name),
     Advance,
+    Park(usize, Name),
     Submit,
+    Signal,
+    Limit,
     Cancel,
     Pause,
     Unpause,
@@ -61,7 +73,9 @@ impl Simulation {
         let mut world = World::new(seed, options);
         let profile = Profile::draw(&mut world.chance);
         world.trace.add(format_args!("{profile:?}"));
-        Simulation { world, profile, options, has_faults: true, ids: 0 }
+        world.bounds.has_skew = profile.skew > 0;
+        world.outsiders_err = profile.faults > 0;
+        Simulation { world, profile, options, has_faults: true, ids: 0, signals: 0 }
     }
 
     pub(super) fn into_trace(mut self) -> Vec<String> {
@@ -88,13 +102,21 @@ impl Simulation {
             self.step()?;
         }
         self.world.trace.add(format_args!("the faults stop"));
-        self.has_faults = false;
+        (self.has_faults, self.world.outsiders_err) = (false, false);
         let from = self.world.now;
-        let mut next_calm = from;
+        let (mut next_calm, mut ignored) = (from, Vec::<Ignored>::new());
         for _ in 0..STEPS_MAX {
             if self.world.now >= next_calm {
+                let still = self.world.ignored();
+                if let Some((task, id, brought)) = still.iter().find(|one| ignored.contains(*one)) {
+                    let (task, brought) = (task.0, String::from_utf8_lossy(brought));
+                    return Err(format!("task {task}: {id} goes on, and {brought} is there"));
+                }
+                ignored.clear();
                 self.calm_down()?;
                 next_calm = self.world.now + CALM_EVERY;
+            } else if ignored.is_empty() && self.world.now + UNDER_WAY >= next_calm {
+                ignored = self.world.ignored();
             }
             if self.is_over()? {
                 return self.finish();
@@ -123,6 +145,22 @@ impl Simulation {
         let mut asked: Vec<Request> = ledger.paused().into_iter().map(Request::Unpause).collect();
         let endless = ledger.open.iter().filter(|&&id| ledger.is_endless(id));
         asked.extend(endless.map(|&id| Request::Cancel(id)));
+        // What was never declared is, and whoever waits for a signal gets some.
+        for name in LIMITS.into_iter().flatten() {
+            if !self.world.bounds.declared.contains_key(name) {
+                asked.push(Request::Declare(script::limit(&mut self.world.chance, name)));
+            }
+        }
+        let ledger = &self.world.ledger;
+        let open: Vec<RunId> = ledger.open.iter().copied().collect();
+        for run in open {
+            let is_wanted = |name: &&str| self.world.ledger.receivers(run, name).next().is_some();
+            let names: Vec<&str> = SIGNALS.into_iter().filter(is_wanted).collect();
+            for name in names.iter().flat_map(|name| [name; SENT_AT_ONCE]) {
+                let signal = self.new_signal(run, name);
+                asked.push(Request::Signal(signal));
+            }
+        }
         let mut asked = asked.into_iter().map(|asked| Asked::Request(asked, false));
         match self.profile.is_quiet && !self.world.processes.is_empty() {
             true => asked.try_for_each(|asked| self.world.ask(0, asked)),
@@ -173,7 +211,7 @@ impl Simulation {
             self.world.check_process(at)?;
         }
         self.dismiss_closed()?;
-        match self.world.summary.steps.is_multiple_of(AUDIT_EVERY) {
+        match std::env::var("SIMA").is_ok() || self.world.summary.steps.is_multiple_of(AUDIT_EVERY) {
             true => self.world.ledger.audit(&self.world.store),
             false => Ok(()),
         }
@@ -199,6 +237,8 @@ impl Simulation {
             choices.push((profile.requests, Step::Cancel));
             choices.push((profile.requests / 2, Step::Pause));
             choices.push((profile.requests, Step::Unpause));
+            choices.push((profile.signals, Step::Signal));
+            choices.push((profile.resizes, Step::Limit));
             choices.push((if profile.is_quiet { 0 } else { 5 }, Step::Lie));
         }
         choices
@@ -219,8 +259,11 @@ impl Simulation {
             choices.push((100, Step::Ring(at)));
         }
         for (&name, entry) in &process.entries {
-            if entry.can_step(now, &process.ended) {
+            if entry.can_step(now, process.skew) {
                 choices.push((80, Step::Body(at, name)));
+            }
+            if entry.parks().is_some() {
+                choices.push((profile.parks, Step::Park(at, name)));
             }
             if entry.dropping {
                 choices.push((40, Step::Vanish(at, name)));
@@ -278,6 +321,25 @@ impl Simulation {
             }
             Step::Begin => self.begin(),
             Step::Lie => world.lie(),
+            Step::Park(at, name) => world.park(at, name),
+            Step::Signal => match self.some_run() {
+                Some(run) => {
+                    let name = *self.world.chance.pick(&SIGNALS).expect("there are some");
+                    let signal = self.new_signal(run, name);
+                    self.ask(Asked::Request(Request::Signal(signal), false))
+                }
+                None => Ok(()),
+            },
+            Step::Limit => {
+                let names = LIMITS.as_flattened();
+                let name = *world.chance.pick(names).expect("there are some");
+                let limit = script::limit(&mut world.chance, name);
+                let request = match world.chance.one_in(2) {
+                    true => Request::Declare(limit),
+                    false => Request::Resize(limit),
+                };
+                self.ask(Asked::Request(request, false))
+            }
             Step::Submit => {
                 let new = self.new_run();
                 self.ask(Asked::Submit(new))
@@ -316,6 +378,11 @@ impl Simulation {
     fn advance(&mut self) {
         let world = &mut self.world;
         world.summary.advances += 1;
+        if std::env::var("SIMX").is_ok()
+            && world.processes.iter().any(|p| p.turn.as_ref().is_some_and(|t| t.answer.is_none()))
+        {
+            return;
+        }
         let now = world.now;
         let timers = world.processes.iter().map(Process::next_timer).filter(|&at| at > now);
         // What comes never is no timer.
@@ -409,7 +476,7 @@ impl Simulation {
     fn some_scope(&mut self) -> Scope {
         match (self.world.chance.below(3), self.some_run()) {
             (0, _) => Scope::Store,
-            // Items are paused with their parent.
+            // What a task has begun is paused with it.
             (1, Some(id)) if self.world.ledger.runs[&id].parent.is_none() => Scope::Run(id),
             _ => {
                 let queue = self.world.chance.pick(&QUEUES).expect("there are some");
@@ -418,24 +485,36 @@ impl Simulation {
         }
     }
 
+    fn new_signal(&mut self, run: RunId, name: &str) -> NewSignal {
+        self.signals += 1;
+        let body = Some(Arc::from(self.signals.to_string().into_bytes()));
+        NewSignal { id: self.signals.into(), run, name: name.into(), body }
+    }
+
     fn new_run(&mut self) -> NewRun {
         self.ids += 1;
         let id = RunId::from_u128(self.ids.into());
         let Simulation { world, profile, .. } = self;
-        let (chance, now) = (&mut world.chance, world.now);
+        let now = world.now;
         let before = match world.again.is_empty() {
             true => None,
             false => Some(world.again.remove(0)),
         };
+        let runs: Vec<RunId> = world.ledger.runs.keys().copied().collect();
+        let mood = profile.mood;
+        let mut draw = Draw { chance: &mut world.chance, mood, runs: &runs, own: id, depth: 0 };
         // Whoever got no answer tries again with the same key, as another run.
         let new = match before {
             Some(before) => NewRun { id, ..before },
             None => {
+                let plan = draw.plan();
+                let keys = draw.keys(&plan);
+                let chance = &mut *draw.chance;
                 let key = chance.one_in(3).then(|| format!("k{}", chance.below(4)));
                 let input = chance.below(3) as u8;
                 NewRun {
                     id,
-                    plan: script::plan(chance, profile.fan_outs),
+                    plan,
                     queue: Arc::from(*chance.pick(&QUEUES).expect("there are some")),
                     priority: if chance.one_in(4) { chance.small(0, 60) as i32 - 30 } else { 0 },
                     key,
@@ -443,15 +522,17 @@ impl Simulation {
                     input: (input > 0).then(|| Arc::from([input.min(1)])),
                     parent: None,
                     items: Vec::new(),
+                    keys,
                 }
             }
         };
         // Where a failure stops what computes, something should compute.
         let kills = new.plan.on_failure() == OnFailure::FailFastKill;
-        let never = if kills { profile.mood.never / 4 } else { profile.mood.never };
-        let mood = Mood { never, ..profile.mood };
-        let tempers = script::tempers(chance, &new.plan, mood);
-        world.ledger.expect(id, Drawn::new(new.plan.clone(), tempers, new.not_before, None));
+        let never = if kills { mood.never / 4 } else { mood.never };
+        draw.mood = Mood { never, ..mood };
+        let tempers = draw.tempers(&new.plan);
+        let (plan, keys) = (new.plan.clone(), new.keys.clone());
+        world.ledger.expect(id, Drawn::new(plan, tempers, keys, new.not_before, None));
         new
     }
 }

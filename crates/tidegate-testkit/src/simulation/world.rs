@@ -1,8 +1,10 @@
 //! The world: a store, its worker processes, and everything that can happen to them.
 
+use super::bounds::Bounds;
 use super::chance::Chance;
-use super::ledger::{Ledger, now_or_never};
-use super::process::{Entry, Name, Process, Stage, Stepped};
+use super::ledger::{Drawn, Ledger, Origin, now_or_never};
+use super::post::{Ignored, Post};
+use super::process::{Entry, Name, News, Process, Stage, Stepped};
 use super::trace::Trace;
 use super::{Options, Summary};
 use std::collections::BTreeMap;
@@ -10,10 +12,12 @@ use std::fmt;
 use std::sync::Arc;
 use tidegate_core::dispatcher::{End, Input, Said, Ticket, Todo};
 use tidegate_core::lifecycle::{Fence, Kind, WorkerId};
+use tidegate_core::limit::LimitKey;
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::store::{
-    Applied, Claimed, Ended, NewRun, Request, Store, StoreError, Turn, TurnId, Turned,
+    Applied, Change, Claimed, Ended, NewRun, Request, Store, StoreError, Turn, TurnId, Turned,
 };
+use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
 
 /// What holds, or what does not, in words.
@@ -26,6 +30,10 @@ pub(super) struct World {
     pub(super) store: MemoryStore,
     pub(super) processes: Vec<Process>,
     pub(super) ledger: Ledger,
+    pub(super) post: Post,
+    pub(super) bounds: Bounds,
+    /// Whether who is no worker loses answers.
+    pub(super) outsiders_err: bool,
     /// What was asked and not answered, by whom.
     pub(super) asked: BTreeMap<u64, (WorkerId, Asked)>,
     /// Submits with a key, which whoever got no answer tries again.
@@ -39,8 +47,6 @@ pub(super) struct World {
 #[derive(Debug, Clone)]
 pub(super) enum Asked {
     Submit(NewRun),
-    /// By which body.
-    Items(Name, NewRun),
     /// And whether the run it is about was acknowledged by then.
     Request(Request, bool),
 }
@@ -73,6 +79,9 @@ impl World {
             store: MemoryStore::new(),
             processes: Vec::new(),
             ledger: Ledger::default(),
+            post: Post::default(),
+            bounds: Bounds::default(),
+            outsiders_err: false,
             asked: BTreeMap::new(),
             again: Vec::new(),
             trace: Trace::new(options.keeps_trace),
@@ -91,7 +100,40 @@ impl World {
         self.summary.repeated_turns += u64::from(turn.again);
         let turned = now_or_never(self.store.turn(turn.clone()))?;
         self.ledger.look(&self.store, &turn, &turned)?;
+        self.post.look(&self.ledger, &turn, &turned)?;
+        self.bounds.look(&self.store, &self.ledger, &turn, &turned)?;
+        self.bounds.believed(self.believed())?;
+        if turn.claim.only_awaited {
+            self.summary.awaited += turned.claimed.len() as u64;
+            let is_new = |claimed: &&Claimed| !self.ledger.is_awaited(claimed.run);
+            if let Some(claimed) = turned.claimed.iter().find(is_new) {
+                let (task, run) = (claimed.key.0, claimed.run);
+                return Err(format!("task {task} of {run} is claimed, and nobody waits for it"));
+            }
+        }
         Ok(turned)
+    }
+
+    /// What bodies believe to hold of limits, by a claim that holds.
+    fn believed(&self) -> impl Iterator<Item = (LimitKey, u32)> {
+        let entries = self.processes.iter().flat_map(|process| &process.entries);
+        let believing = entries.filter(|((task, fence), entry)| {
+            let life = self.ledger.life(*task);
+            let is_its = life.is_some_and(|life| life.fence == *fence && life.owner().is_some());
+            is_its && entry.believes()
+        });
+        believing.flat_map(|((task, _), _)| self.ledger.uses_of(*task))
+    }
+
+    /// Who waits for a signal that is there, as far as is known. It may be under way.
+    pub(super) fn ignored(&self) -> Vec<Ignored> {
+        let entries = self.processes.iter().flat_map(|process| &process.entries);
+        let waiting = entries.filter(|(_, entry)| entry.stage == Stage::Awaits && !entry.dropping);
+        let waiting = waiting.flat_map(|((task, _), entry)| {
+            let open = entry.open.as_ref().expect("who waits has something to wait for");
+            open.signals(&entry.journal).map(|id| (*task, id.clone()))
+        });
+        self.post.ignored(&self.ledger, waiting.collect())
     }
 
     // ------------------------------------------------------------------------------ the loop --
@@ -110,9 +152,11 @@ impl World {
                 Said::Begins => "begins",
                 Said::Defers { .. } => "defers",
                 Said::Resumes => "resumes",
+                Said::Asks(_) => "asks",
                 Said::Ends(End::Succeeded { .. }) => "succeeds",
                 Said::Ends(End::Failed { .. }) => "fails",
                 Said::Ends(End::Snoozed(_)) => "snoozes",
+                Said::Ends(End::Parked { .. }) => "parks",
                 Said::Ends(End::Dropped { .. }) => "was dropped",
             };
             let worker = process.id.0;
@@ -144,11 +188,11 @@ impl World {
         let process = &mut self.processes[at];
         let Some(turn) = process.hand_in(id, now) else { return };
         self.trace.add(format_args!(
-            "w{} hands in{}: {} changes, {} submits, {} requests, recover {:?}, roll call {}, \
+            "w{} hands in{}: {:?}, {} submits, {} requests, recover {:?}, roll call {}, \
              claim {}+{}",
             process.id.0,
             if turn.again { " again" } else { "" },
-            turn.changes.len(),
+            turn.changes.iter().map(|change| (change.task.0, Ops(change))).collect::<Vec<_>>(),
             turn.submits.len(),
             turn.requests.len(),
             turn.recover.map(|worker| worker.0),
@@ -266,12 +310,6 @@ impl World {
         let dead = now_or_never(self.store.dead())?;
         let process = &mut self.processes[at];
         process.dispatcher.handle(Input::Dead(dead));
-        // With it the runs that are waited for: another may have ended them.
-        let waiting = process.entries.values().filter(|entry| entry.stage == Stage::WaitsForItems);
-        for items in waiting.map(Entry::items).collect::<Vec<_>>() {
-            let view = now_or_never(self.store.run(items))?.ok_or("what is waited for is there")?;
-            process.ended.extend(view.run.ended.map(|(outcome, _)| (items, outcome)));
-        }
         Ok(())
     }
 
@@ -317,9 +355,18 @@ impl World {
             Todo::Granted(Ticket(ticket), granted) => self.granted(ticket, granted)?,
             Todo::RunEnded(ended) => {
                 process.owed.remove(&ended.id);
-                process.ended.insert(ended.id, ended.outcome);
             }
             Todo::Recorded(..) | Todo::NotStarted(_) => {}
+            Todo::Answer(task, fence, answer) => {
+                let WaitId { kind, .. } = answer.id;
+                self.summary.retaken +=
+                    u64::from(kind == WaitKind::Limits && answer.outcome.is_some());
+                process.answered((task, fence), answer);
+            }
+            Todo::AskAgain(task, fence) => {
+                self.summary.asked_again += 1;
+                process.ask_again((task, fence));
+            }
             Todo::RetryAfter(pause, _) => process.retry_after(pause, now),
         }
         Ok(())
@@ -340,14 +387,59 @@ impl World {
         let stage = self.processes[at].entries.get(&name).map(|entry| entry.stage);
         let task = (name.0.0, name.1.0);
         self.trace.add(format_args!("w{worker} body {task:?}: {was:?} -> {stage:?}, {stepped:?}"));
+        for news in std::mem::take(&mut self.processes[at].news) {
+            self.learn(news)?;
+        }
         match stepped {
-            Stepped::Submits => self.begin_items(at, name),
             Stepped::Kills => {
                 self.summary.poisoned += 1;
                 self.kill(at, Some(name))
             }
             _ => self.check_suspects(at),
         }
+    }
+
+    /// What a body has done is compared with what is known.
+    fn learn(&mut self, news: News) -> Checked {
+        match news {
+            News::Begets((task, _), new, birth) => {
+                self.trace.add(format_args!("{} begets {}", task.0, new.id));
+                let wait = new.parent.as_ref().expect("who is begotten has a parent").wait.clone();
+                match birth.is_of_items() {
+                    true => self.summary.fan_outs += 1,
+                    false => self.summary.children += 1,
+                }
+                let run = self.ledger.run_of(task).ok_or("a task has a run")?;
+                let origin = Origin { run, task, wait, apart: birth.apart.is_some() };
+                let (plan, tempers, keys) = (new.plan, birth.tempers.clone(), new.keys);
+                let drawn = Drawn::new(plan, tempers, keys, None, Some(origin));
+                self.ledger.expect(new.id, drawn);
+                Ok(())
+            }
+            News::Does((task, _), id) => {
+                self.summary.steps_done += 1;
+                self.post.does(&self.ledger, task, &id)
+            }
+            News::Gets((task, fence), id, outcome) => {
+                self.trace.add(format_args!("{}#{} gets {id}: {outcome:?}", task.0, fence.0));
+                match (&outcome, id.kind) {
+                    (WaitOutcome::Refused(_), _) => self.summary.refused += 1,
+                    (WaitOutcome::TimedOut, _) => self.summary.late += 1,
+                    (_, WaitKind::Signal) => self.summary.received += 1,
+                    _ => {}
+                }
+                self.post.gets(&self.ledger, task, &id, &outcome)
+            }
+        }
+    }
+
+    /// A body is dropped and waits as a row.
+    pub(super) fn park(&mut self, at: usize, name: Name) -> Checked {
+        self.summary.parks += 1;
+        let worker = self.processes[at].id.0;
+        self.trace.add(format_args!("w{worker} body {:?} parks", (name.0.0, name.1.0)));
+        self.processes[at].park(name);
+        Ok(())
     }
 
     /// A body is entered: by the claim that holds, and nowhere else.
@@ -371,7 +463,10 @@ impl World {
             }
         }
         let entry = self.processes[at].entries.get_mut(&name).expect("who enters is there");
-        let Claimed { run, index, life, .. } = &*entry.claimed;
+        let Claimed { run, index, life, waits, .. } = &*entry.claimed;
+        self.summary.found_waits += waits.len() as u64;
+        let items = |(wait, _): &&(Waiting, _)| &*wait.id.name == "items";
+        self.summary.found_items += waits.iter().filter(items).count() as u64;
         let (index, attempt) = (index.as_usize(), life.attempt);
         let drawn = self.ledger.runs.get_mut(run).ok_or("a task of no run is entered")?;
         entry.acts = drawn.tempers[index].acts(attempt, drawn.entered[index]);
@@ -405,6 +500,16 @@ impl World {
         if held + process.reserved != in_use || in_use > capacity {
             let reserved = process.reserved;
             return complain(format!("{held} + {reserved} slots of {in_use} of {capacity}"));
+        }
+        let owned = process.entries.iter().filter(|((task, _), entry)| {
+            let run = entry.claimed.run;
+            // Of those that may have killed their process any number is taken.
+            let counts = !self.ledger.is_awaited(run) && !entry.claimed.life.is_suspect();
+            process.dispatcher.owns(*task) && counts
+        });
+        let owned = owned.count() as u32;
+        if owned > process.in_memory_max {
+            return complain(format!("it has {owned} tasks of {}", process.in_memory_max));
         }
         let readings = process.dispatcher.readings();
         let parts = readings.ahead.saturating_add(readings.deferred);
@@ -469,5 +574,27 @@ impl World {
                 self.again.extend(run.key.is_some().then_some(run));
             }
         }
+    }
+}
+
+/// What is said of a task, in short.
+struct Ops<'a>(&'a Change);
+
+impl fmt::Debug for Ops<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Change { waits, events, .. } = self.0;
+        for op in waits {
+            match op {
+                WaitOp::Begin { id, releasing, .. } => write!(f, "+{id} {releasing:?} ")?,
+                WaitOp::End { id, outcome, .. } => write!(f, "={id} {outcome:?} ")?,
+                WaitOp::Close(id) => write!(f, "-{id} ")?,
+                WaitOp::Release(names) => write!(f, "-{names:?} ")?,
+                WaitOp::Retake(times) => write!(f, "+limits {times} ")?,
+            }
+        }
+        let name = |event| format!("{event:?}");
+        let names = events.iter().map(name);
+        let names = names.map(|text| text.split(' ').next().unwrap_or_default().to_owned());
+        f.write_str(&names.collect::<Vec<_>>().join(" "))
     }
 }

@@ -185,7 +185,7 @@ impl<T, E> From<Result<Passed<Result<T, E>>, Stop>> for End<T, E> {
         match end {
             Ok(Passed::Returned(returned)) => End::Returned(returned),
             Ok(Passed::Panicked(panic)) => End::Panicked(panic),
-            Ok(Passed::Closed) => End::PoolClosed,
+            Ok(Passed::Parked(_) | Passed::Closed) => End::PoolClosed,
             Err(stop) => End::Stopped(stop),
         }
     }

@@ -12,10 +12,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tidegate_core::Timestamp;
+use tidegate_core::graph::nearest;
+use tidegate_core::limit::{InvalidLimit, Limit};
 use tidegate_core::memory::MemoryStore;
-use tidegate_core::store::{NewWorker, Store, StoreError};
+use tidegate_core::plan::LimitUse;
+use tidegate_core::store::{Granted, NewWorker, Request, Store, StoreError, Turn, TurnId};
 use tokio::sync::{broadcast, mpsc, watch};
 
 /// How an engine is to run. Unlike workflows and state it can come from a file.
@@ -28,6 +31,9 @@ pub struct Config {
     pub queues: Vec<String>,
     /// How many tasks may be begun and unfinished at once; beyond it nothing new begins.
     pub in_memory_max: u32,
+    /// After so long in memory, a wait of a [parkable](crate::Task::parkable) task becomes a row; one
+    /// that is known to take longer does so at once.
+    pub park_after: Duration,
     /// The folder for what commands write. `None`: beside the database; with a store in memory,
     /// only the last part of it is kept, with the task.
     pub logs: Option<PathBuf>,
@@ -42,6 +48,7 @@ impl Default for Config {
             slots: 4,
             queues: vec!["default".to_owned()],
             in_memory_max: 100_000,
+            park_after: Duration::from_secs(30),
             logs: None,
             log_max: 64 << 20,
         }
@@ -121,6 +128,30 @@ pub enum StartError {
         /// What there is.
         slots: u32,
     },
+    /// A limit makes no sense.
+    Limit(InvalidLimit),
+    /// A task uses a limit that was never declared.
+    UnknownLimit {
+        /// The workflow.
+        workflow: String,
+        /// The task.
+        task: String,
+        /// The limit.
+        limit: String,
+        /// The most similar one there is.
+        nearest: Option<String>,
+    },
+    /// A task takes more of a limit than there is.
+    LimitTooSmall {
+        /// The workflow.
+        workflow: String,
+        /// The task.
+        task: String,
+        /// How much it takes.
+        units: u32,
+        /// The limit.
+        limit: Limit,
+    },
 }
 
 impl fmt::Display for StartError {
@@ -140,6 +171,24 @@ impl fmt::Display for StartError {
                 "task \"{task}\" of workflow \"{workflow}\" weighs {weight} and there are {slots} \
                  slots; it would never run"
             ),
+            StartError::Limit(error) => error.fmt(f),
+            StartError::UnknownLimit { workflow, task, limit, nearest } => {
+                write!(
+                    f,
+                    "task \"{task}\" of workflow \"{workflow}\" uses limit \"{limit}\", which is not \
+                     declared; "
+                )?;
+                match nearest {
+                    Some(nearest) => write!(f, "is \"{nearest}\" meant?"),
+                    None => write!(f, "add .limit(Limit::new(\"{limit}\").at_once(..))"),
+                }
+            }
+            StartError::LimitTooSmall { workflow, task, units, limit } => write!(
+                f,
+                "task \"{task}\" of workflow \"{workflow}\" takes {units} of limit \"{}\", which is \
+                 {limit}; it would never run",
+                limit.name()
+            ),
         }
     }
 }
@@ -158,6 +207,7 @@ pub struct EngineBuilder {
     store: Place,
     config: Config,
     workflows: Vec<Workflow>,
+    limits: Vec<Limit>,
     states: States,
     clock: Clock,
 }
@@ -173,6 +223,7 @@ impl EngineBuilder {
             store: Place::Address(address),
             config: Config::default(),
             workflows: Vec::new(),
+            limits: Vec::new(),
             states: States::default(),
             clock: Arc::new(|| Timestamp::from(SystemTime::now())),
         }
@@ -205,6 +256,20 @@ impl EngineBuilder {
     /// A workflow that it can run.
     pub fn workflow(mut self, workflow: Workflow) -> Self {
         self.workflows.push(workflow);
+        self
+    }
+
+    /// A limit that its tasks use. It is made if the store does not have it; one that is there stays
+    /// as it is ([`Engine::set_limit`] changes it), and a difference is logged.
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limits.push(limit);
+        self
+    }
+
+    /// After how long a wait of a [parkable](crate::Task::parkable) task becomes a row; 30 seconds
+    /// unless said otherwise.
+    pub fn park_after(mut self, wait: Duration) -> Self {
+        self.config.park_after = wait;
         self
     }
 
@@ -246,6 +311,8 @@ impl EngineBuilder {
         self.config.validate().map_err(StartError::Config)?;
         let workflows = by_name(self.workflows, self.config.slots)?;
         let store = open(self.store).await?;
+        declare(&*store, self.limits, (self.clock)()).await?;
+        check_limits(&*store, &workflows).await?;
         let worker = NewWorker {
             now: (self.clock)(),
             name: format!("process {}", std::process::id()),
@@ -276,6 +343,7 @@ impl EngineBuilder {
             metrics: Default::default(),
             closing: watch::channel(Default::default()).0,
             clock: self.clock,
+            park_after: self.config.park_after,
         });
         pulse::start(shared.inbox.downgrade());
         let states = Arc::new(self.states);
@@ -303,6 +371,70 @@ fn by_name(workflows: Vec<Workflow>, slots: u32) -> Result<HashMap<String, Workf
         }
     }
     Ok(by_name)
+}
+
+/// Declares limits. What a limit is that is there already is somebody's decision, and stays.
+async fn declare(store: &dyn Store, limits: Vec<Limit>, now: Timestamp) -> Result<(), StartError> {
+    for limit in &limits {
+        limit.check().map_err(StartError::Limit)?;
+    }
+    if limits.is_empty() {
+        return Ok(());
+    }
+    let requests = limits.iter().cloned().map(Request::Declare).collect();
+    let id = TurnId(fastrand::u64(1..1 << 63));
+    let turned = store.turn(Arc::new(Turn { requests, ..Turn::new(id, now) })).await?;
+    for (limit, granted) in limits.iter().zip(turned.requests) {
+        if granted == Granted::Differs {
+            let (name, wanted) = (limit.name(), limit.to_string());
+            tracing::warn!(
+                name,
+                wanted,
+                "a limit is another in the store and stays as it is there"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether there are all limits that these workflows use, and each is large enough.
+async fn check_limits(
+    store: &dyn Store,
+    workflows: &HashMap<String, Workflow>,
+) -> Result<(), StartError> {
+    let uses: Vec<_> = workflows.values().flat_map(limits_of).collect();
+    if uses.is_empty() {
+        return Ok(());
+    }
+    let there: Vec<Limit> = store.limits().await?.into_iter().map(|state| state.limit).collect();
+    for (workflow, task, used) in uses {
+        let limit = there.iter().find(|limit| limit.name() == used.name);
+        let (workflow, task) = (workflow.to_owned(), task.to_owned());
+        match limit {
+            Some(limit) if limit.can_hold(used.units) => {}
+            Some(limit) => {
+                let (units, limit) = (used.units, limit.clone());
+                return Err(StartError::LimitTooSmall { workflow, task, units, limit });
+            }
+            None => {
+                let nearest = nearest(&used.name, there.iter().map(Limit::name));
+                let (limit, nearest) = (used.name.clone(), nearest.map(str::to_owned));
+                return Err(StartError::UnknownLimit { workflow, task, limit, nearest });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the tasks of a workflow use of limits: the workflow, the task, and what of which.
+fn limits_of(workflow: &Workflow) -> Vec<(&str, &str, &LimitUse)> {
+    let graph = workflow.plan.graph();
+    let tasks = graph.tasks().flat_map(|task| {
+        let item = workflow.pieces[task.as_usize()].item.as_ref();
+        let limits = &item.unwrap_or_else(|| workflow.plan.task(task)).limits;
+        limits.iter().map(move |used| (workflow.name(), graph.name(task), used))
+    });
+    tasks.collect()
 }
 
 /// The tasks a worker can run, by workflow and name.

@@ -1,15 +1,17 @@
 //! One call of a body: a spawned task that reports how it ended, whatever happens to it.
 
-use super::Shared;
 use super::event::{Event, What};
-use crate::attempt::{Attempt, Observer, Record};
+use super::{Child, Engine, Run, RunError, RunStatus, Shared};
+use crate::attempt::{Attempt, Observer, ReadRun, Record};
 use crate::context::{Around, States};
 use crate::error::{Closed, Panic};
 use crate::gate::{Gate, Passed};
 use crate::handle::TaskHandle;
+use crate::journal::Journal;
 use crate::slot::{InLine, SlotPool, SlotToken};
 use crate::task::{Body, Entered, Manner, Returned};
 use crate::task_error::TaskError;
+use crate::wait::{Parks, WaitError};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -21,7 +23,8 @@ use tidegate_core::graph::{OnFailure, TaskIndex};
 use tidegate_core::lifecycle::{Failure, Fence};
 use tidegate_core::plan::Plan;
 use tidegate_core::slot::Lane;
-use tidegate_core::store::{Claimed, RunKey, TaskKey};
+use tidegate_core::store::{Claimed, NewRun, RunKey, StoreError, TaskKey};
+use tidegate_core::wait::{WaitAnswer, WaitKind, WaitOp};
 use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -41,6 +44,8 @@ pub(super) struct Entry {
     /// Made when somebody wants to know, or to tell.
     cancel: OnceLock<CancellationToken>,
     attempt: OnceLock<Weak<Attempt>>,
+    /// Made when there is something in it.
+    journal: OnceLock<Box<Journal>>,
     /// Whether its time was up before it was over.
     overdue: AtomicBool,
     door: AtomicU8,
@@ -91,6 +96,11 @@ impl Entry {
         self.attempt.get().is_some()
     }
 
+    /// Whether it has waited, wants to go on and does not have its slot.
+    pub(super) fn resumes(&self) -> bool {
+        self.attempt().is_some_and(|attempt| attempt.is_resuming())
+    }
+
     /// How long the attempt has computed.
     pub(super) fn active(&self) -> Duration {
         self.before + self.attempt().map_or(Duration::ZERO, |attempt| attempt.active().0)
@@ -100,6 +110,30 @@ impl Entry {
     pub(super) fn may_go_on(&self) {
         if let Some(attempt) = self.attempt() {
             attempt.may_go_on();
+        }
+    }
+
+    /// This became of one of its waits.
+    pub(super) fn answer(&self, answer: WaitAnswer) {
+        match (answer.id.kind, &answer.outcome, self.attempt()) {
+            (WaitKind::Limits, Some(_), Some(attempt)) => {
+                attempt.has_retaken(answer.id.occurrence);
+            }
+            (WaitKind::Limits, ..) => {}
+            _ => {
+                if let Some(journal) = self.journal.get() {
+                    journal.answer(answer);
+                }
+            }
+        }
+    }
+
+    /// Asks again for everything that was not answered.
+    pub(super) fn ask_again(&self) {
+        let open = self.journal.get().map(|journal| journal.unanswered()).unwrap_or_default();
+        let limits = self.attempt().and_then(|attempt| attempt.unanswered());
+        for op in open.into_iter().chain(limits) {
+            self.say(Said::Asks(op));
         }
     }
 
@@ -183,7 +217,49 @@ impl Record for Entry {
     fn is_cancelled(&self) -> bool {
         self.cancel.get().is_some_and(CancellationToken::is_cancelled)
     }
+
+    fn journal(&self) -> &Journal {
+        self.journal.get_or_init(Box::default)
+    }
+
+    fn ask(&self, op: WaitOp) {
+        self.say(Said::Asks(op));
+    }
+
+    fn parks_after(&self) -> Option<Duration> {
+        let is_parkable = self.plan.task(self.index).parkable;
+        is_parkable.then_some(self.shared.park_after)
+    }
+
+    fn uses(&self, limit: &str) -> bool {
+        self.plan.task(self.index).limits.iter().any(|used| used.name == limit)
+    }
+
+    fn child(&self, child: Child) -> Result<NewRun, TaskError> {
+        child.run(&self.shared, self.key, self.fence)
+    }
+
+    fn read_run(&self, run: RunId) -> ReadRun {
+        Box::pin(read_run(Engine { shared: self.shared.clone() }, run))
+    }
 }
+
+/// How a run stands that has ended. A store that cannot tell for a while is asked again.
+async fn read_run(engine: Engine, id: RunId) -> Result<RunStatus, WaitError> {
+    let run = Run::new(engine, id, None, false);
+    loop {
+        match run.full_status().await {
+            Ok(status) => return Ok(status),
+            Err(RunError::Store(StoreError::Failed(_) | StoreError::Unknown(_))) => {
+                tokio::time::sleep(READ_AGAIN).await;
+            }
+            Err(error) => return Err(WaitError::Failed(TaskError::permanent(error))),
+        }
+    }
+}
+
+/// After so long the store is asked again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// What an entry starts with.
 pub(super) struct Start {
@@ -198,7 +274,7 @@ pub(super) struct Start {
 
 /// Starts an entry.
 pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHandle) {
-    let Start { claimed, body, states, slot, leave } = start;
+    let Start { mut claimed, body, states, slot, leave } = start;
     let entry = Arc::new(Entry {
         shared: shared.clone(),
         key: claimed.key,
@@ -210,10 +286,15 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHan
         before: claimed.life.active,
         cancel: OnceLock::new(),
         attempt: OnceLock::new(),
+        journal: OnceLock::new(),
         overdue: AtomicBool::new(false),
         door: AtomicU8::new(if slot.is_some() { PASSED } else { OPEN }),
         stage: AtomicU8::new(UNDER_WAY),
     });
+    if !claimed.waits.is_empty() {
+        let waits = std::mem::take(&mut claimed.waits);
+        entry.journal.get_or_init(|| Box::new(Journal::new(waits)));
+    }
     // The place in line is taken before the task is spawned, or what is claimed later could be
     // polled sooner and overtake it.
     let place = match slot {
@@ -265,7 +346,7 @@ async fn enter(entering: Box<Entering>) {
     let (passed, slot) = poll_fn(|cx| Pin::new(&mut gate).poll_pass(cx)).await;
     let entry = &report.entry;
     let limit = entry.plan.task(entry.index).timeout;
-    let end = match (manner, end(passed)) {
+    let end = match (manner, end(passed, entry)) {
         // It was told, and has not succeeded all the same: it has ended because of that.
         (Manner::Orderly, Some(End::Failed { error, .. })) if entry.is_cancelled() => {
             let overdue = entry.overdue.load(Ordering::Acquire);
@@ -325,11 +406,14 @@ fn attempt(entry: &Arc<Entry>, execution: TaskExecutionId, slot: SlotToken) -> A
 }
 
 /// What is to be reported of how a body ended; `None`: as if it had been dropped.
-fn end(passed: Passed<Result<Returned, TaskError>>) -> Option<End> {
+fn end(passed: Passed<Result<Returned, TaskError>>, entry: &Entry) -> Option<End> {
     Some(match passed {
         Passed::Returned(Ok(Returned { output, inserts })) => End::Succeeded { output, inserts },
         Passed::Returned(Err(error)) => failed(&error),
         Passed::Panicked(panic) => panicked(&panic),
+        Passed::Parked(Parks { wake, wait, on, .. }) => {
+            End::Parked { active: entry.active(), wake, wait, on }
+        }
         Passed::Closed => return None,
     })
 }

@@ -5,9 +5,8 @@
 //! the run again and goes on waiting. It belongs to the task: the store cancels it when the task ends
 //! other than by success, and pauses it with the task's run.
 
-use super::run::{Run, RunState, RunStatus, WaitRunError};
-use super::submit::{Begun, SubmitError};
-use super::{Engine, Shared};
+use super::run::{RunState, RunStatus};
+use super::{Shared, keys};
 use crate::context::{Around, Context, check_size};
 use crate::handle::TaskHandle;
 use crate::task::{Body, Entered, Returned};
@@ -15,20 +14,17 @@ use crate::task_error::TaskError;
 use crate::workflow::Piece;
 use serde_json::Value;
 use std::sync::Arc;
-use std::time::Duration;
 use tidegate_core::RunId;
 use tidegate_core::graph::{OnFailure, RunOutcome};
 use tidegate_core::lifecycle::{Kind, Reason};
 use tidegate_core::plan::{ITEMS_MAX, Plan, TaskPlan};
-use tidegate_core::store::{Bytes, Claimed, NewRun, Parent, Refusal};
-
-/// After so long it is tried again, if the store could not take the items or tell of them.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+use tidegate_core::store::{Bytes, Claimed, NewRun, Parent};
+use tidegate_core::wait::{WaitId, WaitKind};
 
 /// The body of a task that is done for items.
 #[derive(Clone)]
 pub(super) struct FanOut {
-    engine: Engine,
+    queue: Arc<str>,
     source: String,
     workflow: String,
     name: String,
@@ -42,36 +38,34 @@ impl FanOut {
     /// The body of this task, which was planned to be done for items.
     pub(super) fn body(shared: &Arc<Shared>, claimed: &Claimed, piece: &Piece) -> Arc<dyn Body> {
         let (plan, planned) = (&claimed.plan, claimed.plan.task(claimed.index));
+        let wait = WaitId::new(WaitKind::Child, "items", 0);
         Arc::new(FanOut {
-            engine: Engine { shared: shared.clone() },
+            queue: shared.queue.clone(),
             source: planned.each.clone().unwrap_or_default(),
             workflow: plan.workflow().to_owned(),
             name: plan.graph().name(claimed.index).to_owned(),
             on_failure: plan.on_failure(),
             item: piece.item.clone().unwrap_or_default(),
-            parent: Parent { task: claimed.key, fence: claimed.life.fence },
+            parent: Parent::new(claimed.key, claimed.life.fence, wait),
             run: RunId::of_items(claimed.execution()),
         })
     }
 
     async fn run(self, around: Around, handle: TaskHandle) -> Result<Returned, TaskError> {
+        let input = around.given.input.clone();
         let list = Context::<Value>::new(around)?.list(&self.source)?;
         let count = list.len();
         if count == 0 {
             return Ok(Returned { output: Some(Bytes::from(&b"[]"[..])), inserts: None });
         }
-        let run = self.begin(list, &handle).await?;
-        let wait = format!("{count} items, which are run {}", run.id());
-        let ended = handle.defer_while(run.wait()).named(wait).await?;
-        match ended {
-            Ok(status) => outcome(&status),
-            Err(WaitRunError::Closed) => gone(&handle).await,
-            Err(WaitRunError::Run(_)) => Err(TaskError::snooze(AGAIN_AFTER)),
-        }
+        let run = self.items(list, input)?;
+        let wait = format!("{count} items, which are run {}", run.id);
+        let status = handle.run_own("items", run).named(wait).await?;
+        outcome(&status)
     }
 
-    /// The run of the items, which may have been begun by an entry before this one.
-    async fn begin(&self, list: Vec<Value>, handle: &TaskHandle) -> Result<Run, TaskError> {
+    /// The run of the items. One that an entry before this has begun is the same.
+    fn items(&self, list: Vec<Value>, input: Option<Bytes>) -> Result<NewRun, TaskError> {
         let count = u32::try_from(list.len()).ok().filter(|count| *count <= ITEMS_MAX);
         let Some(count) = count else {
             let (name, count) = (&self.name, list.len());
@@ -81,31 +75,21 @@ impl FanOut {
         };
         let items = list.iter().map(|item| serde_json::to_vec(item).map(Bytes::from));
         let items = items.collect::<Result<_, _>>().map_err(TaskError::permanent)?;
+        let keys = keys::of_items(&self.item, &self.name, &list, input.as_deref());
         let (workflow, name) = (self.workflow.clone(), self.name.clone());
         let plan = Plan::items(workflow, name, count, self.on_failure, self.item.clone());
-        let new = NewRun {
+        Ok(NewRun {
             id: self.run,
             plan: Arc::new(plan),
-            queue: self.engine.shared.queue.clone(),
+            queue: self.queue.clone(),
             priority: 0,
             key: None,
             not_before: None,
             input: None,
-            parent: Some(self.parent),
+            parent: Some(self.parent.clone()),
             items,
-        };
-        let begun = match Begun::new(self.engine.clone(), new) {
-            Ok(begun) => begun.await,
-            Err(error) => Err(error),
-        };
-        match begun {
-            Ok(run) => Ok(run),
-            Err(SubmitError::Closed | SubmitError::Refused(Refusal::ParentGone)) => {
-                gone(handle).await
-            }
-            Err(SubmitError::Store(_)) => Err(TaskError::snooze(AGAIN_AFTER)),
-            Err(other) => Err(TaskError::permanent(other)),
-        }
+            keys: keys.map_err(TaskError::permanent)?,
+        })
     }
 }
 
@@ -113,12 +97,6 @@ impl Body for FanOut {
     fn enter(&self, around: Around, handle: TaskHandle) -> Entered {
         Box::pin(self.clone().run(around, handle))
     }
-}
-
-/// The worker stops, or the task is not this entry's any more: nothing may be concluded from that.
-/// It waits to be dropped.
-async fn gone<T>(handle: &TaskHandle) -> Result<T, TaskError> {
-    match handle.defer_while(std::future::pending()).await? {}
 }
 
 /// What a task returns whose items have come to this.

@@ -1,7 +1,8 @@
 //! A run, from outside: its end, its status, its cancelling.
 
-use super::{Engine, Message};
+use super::{Engine, Message, SignalError};
 use crate::sync::{Mutex, lock};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::type_name;
 use std::fmt;
@@ -97,6 +98,15 @@ pub enum RunError {
     Store(StoreError),
     /// What a task returned cannot be had.
     Output(OutputError),
+    /// The workflow has no such task.
+    NoTask {
+        /// What was asked for.
+        task: String,
+        /// The workflow.
+        workflow: String,
+        /// The most similar one there is.
+        nearest: Option<String>,
+    },
 }
 
 impl fmt::Display for RunError {
@@ -105,6 +115,13 @@ impl fmt::Display for RunError {
             RunError::Unknown(id) => write!(f, "there is no run {id} in this store"),
             RunError::Store(error) => error.fmt(f),
             RunError::Output(error) => error.fmt(f),
+            RunError::NoTask { task, workflow, nearest } => {
+                write!(f, "workflow \"{workflow}\" has no task \"{task}\"")?;
+                match nearest {
+                    Some(nearest) => write!(f, "; is \"{nearest}\" meant?"),
+                    None => Ok(()),
+                }
+            }
         }
     }
 }
@@ -211,6 +228,10 @@ impl<E: Into<RunError>> From<E> for WaitRunError {
 impl Run {
     pub(super) fn new(engine: Engine, id: RunId, cell: Option<Arc<Cell>>, existed: bool) -> Self {
         Run { engine, id, cell, existed }
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Its id.
@@ -329,9 +350,29 @@ impl Run {
     async fn ask(&self, request: Request) -> Result<bool, RunError> {
         match self.engine.shared.ask(request).await? {
             Granted::Yes => Ok(true),
-            Granted::Already => Ok(false),
+            Granted::Already | Granted::Differs => Ok(false),
             Granted::Unknown => Err(RunError::Unknown(self.id)),
         }
+    }
+
+    /// Sends a signal to the run: a message under a name, which one task of it receives by
+    /// [`wait_for_signal`](crate::TaskHandle::wait_for_signal). Once this returns, it survives any
+    /// crash, also where nobody waits for it yet.
+    ///
+    /// # Errors
+    /// The run is over or unknown; the payload is too large; the store cannot be written.
+    pub async fn signal(
+        &self,
+        name: impl AsRef<str>,
+        payload: impl Serialize,
+    ) -> Result<(), SignalError> {
+        self.engine.signal(self.id, name, payload).await
+    }
+
+    /// How it stands, with what its tasks returned.
+    pub(super) async fn full_status(&self) -> Result<RunStatus, RunError> {
+        let view = self.view().await?;
+        self.with_outputs(view).await
     }
 
     async fn view(&self) -> Result<RunView, RunError> {
@@ -377,6 +418,7 @@ impl RunStatus {
             };
             let waits_for = match task.life.state {
                 State::Running { activity, .. } => activity.into_wait(),
+                State::Parked { since, wait, .. } => Some((wait, since)),
                 _ => None,
             };
             let name = graph.name(index).to_owned();

@@ -1,8 +1,9 @@
 //! Submitting a run.
 
 use super::run::{Cell, Run};
-use super::{Engine, Message, shutdown};
+use super::{Engine, Message, Shared, keys, shutdown};
 use crate::context::PAYLOAD_MAX;
+use crate::workflow::Workflow;
 use serde::Serialize;
 use std::fmt;
 use std::pin::Pin;
@@ -38,6 +39,17 @@ pub enum SubmitError {
     },
     /// The input cannot be written as JSON.
     Input(Arc<serde_json::Error>),
+    /// A limit counts for each key by itself, and the input has none for it.
+    LimitKey {
+        /// The task that uses it.
+        task: String,
+        /// The limit.
+        limit: String,
+        /// Where the key is looked for.
+        path: String,
+        /// What is there.
+        found: &'static str,
+    },
     /// The input is too large.
     TooLarge {
         /// Its size in bytes of JSON.
@@ -62,6 +74,11 @@ impl fmt::Display for SubmitError {
                 }
             }
             SubmitError::Input(error) => write!(f, "the input cannot be written as JSON: {error}"),
+            SubmitError::LimitKey { task, limit, path, found } => write!(
+                f,
+                "task \"{task}\" uses limit \"{limit}\" by \"{path}\" of the input, where there is \
+                 {found}; there must be a text, a number or a truth value"
+            ),
             SubmitError::TooLarge { size } => {
                 write!(f, "the input is {size} bytes of JSON; at most {PAYLOAD_MAX} are stored")
             }
@@ -131,24 +148,31 @@ impl Submit {
     /// Hands it to the loop; the future waits for the answer.
     pub(super) fn begin(self) -> Result<Begun, SubmitError> {
         let shared = &self.engine.shared;
-        let Some(workflow) = shared.workflows.get(&self.workflow) else {
-            let known = shared.workflows.keys().map(String::as_str);
-            let nearest = nearest(&self.workflow, known).map(str::to_owned);
-            return Err(SubmitError::UnknownWorkflow { workflow: self.workflow, nearest });
-        };
+        let workflow = find(shared, &self.workflow)?;
+        let input = self.input?;
         let run = NewRun {
             id: RunId::new(shared.now(), fastrand::u128(..)),
+            keys: keys::of_run(&workflow.plan, input.as_deref())?,
             plan: workflow.plan.clone(),
             queue: self.queue.unwrap_or_else(|| shared.queue.clone()),
             priority: self.priority,
             key: self.key,
             not_before: self.not_before,
-            input: self.input?,
+            input,
             parent: None,
             items: Vec::new(),
         };
         Begun::new(self.engine.clone(), run)
     }
+}
+
+/// A workflow that the engine knows.
+pub(super) fn find<'s>(shared: &'s Shared, name: &str) -> Result<&'s Workflow, SubmitError> {
+    shared.workflows.get(name).ok_or_else(|| {
+        let known = shared.workflows.keys().map(String::as_str);
+        let nearest = nearest(name, known).map(str::to_owned);
+        SubmitError::UnknownWorkflow { workflow: name.to_owned(), nearest }
+    })
 }
 
 /// A run whose submit is under way.

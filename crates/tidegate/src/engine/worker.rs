@@ -22,6 +22,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tidegate_core::RunId;
 use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Ticket, Todo};
+use tidegate_core::explain::{Live as Known, NAMED_MAX, Slots};
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
@@ -240,8 +241,35 @@ impl Worker {
                 // Whoever asked may have gone.
                 let _ = heard.send(());
             }
+            // Whoever asked may have gone.
+            Message::Explain(task, reply) => drop(reply.send(self.explain(task))),
             Message::Close(grace) => self.close(grace),
             Message::Pulse => self.look_at_clock(Instant::now()),
+        }
+    }
+
+    /// What only this worker knows of why a task is not running.
+    fn explain(&self, task: TaskKey) -> Known {
+        let pool = &self.shared.pool;
+        let (active, waiting) = self.dispatcher.suspects();
+        let active = active.filter(|active| *active != task);
+        let active = active.and_then(|active| self.entries.get(&active));
+        let active = active.map(|live| (live.entry.run, live.entry.name().to_owned()));
+        let kept_back = waiting.clone().any(|claimed| claimed.key == task);
+        let waiting = waiting.take_while(|claimed| claimed.key != task);
+        let name = |claimed: &Claimed| claimed.plan.graph().name(claimed.index).to_owned();
+        let waiting = waiting.map(|claimed| (claimed.run, name(claimed)));
+        Known {
+            worker: self.id,
+            slots: Slots {
+                capacity: pool.capacity(),
+                in_use: pool.in_use(),
+                waiting: u32::try_from(pool.waiting()).unwrap_or(u32::MAX),
+            },
+            in_memory_max: self.dispatcher.in_memory_max_reached(),
+            suspects: active.into_iter().chain(waiting).take(NAMED_MAX).collect(),
+            kept_back,
+            resumes: self.entries.get(&task).is_some_and(|live| live.entry.resumes()),
         }
     }
 
@@ -264,7 +292,7 @@ impl Worker {
                 Said::Ends(end) => self.ended(task, fence, end),
                 Said::Defers { .. } => self.waits(task, fence, true),
                 Said::Resumes => self.waits(task, fence, false),
-                Said::Begins => {}
+                Said::Begins | Said::Asks(_) => {}
             }
             self.dispatcher.handle(Input::Said { task, fence, said });
             drop(slot);
@@ -285,6 +313,7 @@ impl Worker {
             }
             End::Failed { failure: Failure::Timeout, .. } => pool.count(Counted::TimedOut),
             End::Failed { .. } => pool.count(Counted::Failed),
+            End::Parked { .. } => {}
             // What never began was not executed.
             End::Dropped { .. } if !live.entry.has_begun() => {}
             End::Snoozed(_) | End::Dropped { .. } => pool.count(Counted::Cancelled),
@@ -299,7 +328,7 @@ impl Worker {
                     }
                 }
                 // Somebody has cancelled it, or it is to be run again.
-                End::Dropped { .. } | End::Snoozed(_) => {}
+                End::Dropped { .. } | End::Snoozed(_) | End::Parked { .. } => {}
                 _ => closing.report.finished += 1,
             }
         }
@@ -358,6 +387,16 @@ impl Worker {
                     live.entry.may_go_on();
                 }
             }
+            Todo::Answer(task, fence, answer) => {
+                if let Some(live) = self.live(task, fence) {
+                    live.entry.answer(answer);
+                }
+            }
+            Todo::AskAgain(task, fence) => {
+                if let Some(live) = self.live(task, fence) {
+                    live.entry.ask_again();
+                }
+            }
             Todo::Drop(task, fence) => self.drop_entry(task, fence),
             Todo::Withdraw(task, fence) => {
                 let live = self.entries.get(&task).filter(|live| live.entry.fence == fence);
@@ -396,6 +435,11 @@ impl Worker {
                 self.compares = true;
             }
         }
+    }
+
+    /// An entry that was started and is not over.
+    fn live(&self, task: TaskKey, fence: Fence) -> Option<&Live> {
+        self.entries.get(&task).filter(|live| live.entry.fence == fence)
     }
 
     fn start(&mut self, claimed: Box<Claimed>, asks: bool) {

@@ -183,7 +183,9 @@ where
             Passed::Returned(Ok(value)) => (Ok(value), Ended::Succeeded),
             Passed::Returned(Err(error)) => (Err(RunError::Failed(error)), Ended::Failed),
             Passed::Panicked(panic) => (Err(RunError::Panicked(panic)), Ended::Failed),
-            Passed::Closed => (Err(AcquireError::Closed.into()), Ended::Cancelled),
+            Passed::Parked(_) | Passed::Closed => {
+                (Err(AcquireError::Closed.into()), Ended::Cancelled)
+            }
         };
         this.tally.ended = Some(ended);
         Poll::Ready(outcome)

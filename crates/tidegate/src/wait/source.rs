@@ -70,6 +70,9 @@ impl<K: Check> Source<()> for Borrowed<K> {
         if let Err(invalid) = valid_interval(*this.every) {
             return Step::Ready(Err(invalid));
         }
+        if around.won {
+            return Step::Ready(Ok(()));
+        }
         let mut now = Instant::now();
         let due = this.due.get_or_insert(now);
         loop {
@@ -181,6 +184,9 @@ impl Source<()> for Owned {
         cx: &mut Context<'_>,
         around: Around<'_>,
     ) -> Step<Result<(), WaitError>> {
+        if around.won {
+            return Step::Ready(Ok(()));
+        }
         if let Some(condition) = self.condition.take() {
             if let Err(invalid) = valid_interval(self.every) {
                 return Step::Ready(Err(invalid));
@@ -218,6 +224,9 @@ impl Source<()> for Sleep {
         cx: &mut Context<'_>,
         around: Around<'_>,
     ) -> Step<Result<(), WaitError>> {
+        if around.won {
+            return Step::Ready(Ok(()));
+        }
         loop {
             match &mut *self {
                 Sleep::For(delay) => *self = Sleep::Until(Timer::after(around.tide, *delay)),

@@ -2,6 +2,7 @@
 
 mod blocking;
 mod cancel;
+mod children;
 mod clocks;
 #[cfg(unix)]
 mod commands;
@@ -9,14 +10,19 @@ mod context;
 #[cfg(feature = "sqlite")]
 mod disk;
 mod events;
+mod explain;
 mod faults;
 mod gates;
+mod given_up;
 mod items;
 mod life;
 mod many;
+mod parking;
 mod pauses;
 mod scene;
 mod shutdown;
+mod signals;
+mod steps;
 mod support;
 mod versions;
 mod workflow;

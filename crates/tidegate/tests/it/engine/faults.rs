@@ -12,14 +12,16 @@ use std::time::Duration;
 use tidegate::engine::SubmitError;
 use tidegate::{
     Backoff, Context, Engine, EngineBuilder, Run, RunId, RunOutcome, Task, TaskError, TaskHandle,
-    Workflow,
+    Timestamp, Workflow,
 };
+use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::{Event, Kind, Reason, WorkerId};
+use tidegate_core::limit::LimitState;
 use tidegate_core::store::{
     Answer, Bytes, Claim, Counts, Finding, Happened, NewWorker, Record, RunKey, RunSummary,
     RunView, RunsPage, Store, StoreError, TaskKey, Turn, TurnId, Turned, Unserved,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 /// Longer than any test.
@@ -27,15 +29,31 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A store whose turns go wrong when they are told to; all else goes through.
 #[derive(Debug)]
-struct Faulty {
+pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     faults: Mutex<Vec<(Test, Fault)>>,
     is_down: AtomicBool,
     worker: Mutex<Option<WorkerId>>,
+    fuse: Mutex<Option<(usize, Blown)>>,
+    blown: Semaphore,
+    mended: Semaphore,
 }
 
 /// Which turn a fault is for, by what it says and what it came to.
 type Test = fn(&Turn, &Turned) -> bool;
+
+/// What becomes of a turn after so many others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blown {
+    /// It is not taken, and the store says so.
+    Fails,
+    /// It is taken, and its answer is lost.
+    Lost,
+    /// It is not taken, or not before it is mended.
+    Before,
+    /// It is taken, and not answered before it is mended.
+    After,
+}
 
 /// What goes wrong with the answer to a turn that was taken.
 #[derive(Debug)]
@@ -56,29 +74,63 @@ impl fmt::Display for AsTold {
 impl std::error::Error for AsTold {}
 
 impl Faulty {
-    async fn on(place: &Place) -> Arc<Self> {
-        let (faults, is_down, worker) = Default::default();
-        Arc::new(Faulty { inner: place.store().await, faults, is_down, worker })
+    pub(crate) async fn on(place: &Place) -> Arc<Self> {
+        let (faults, is_down, worker, fuse) = Default::default();
+        let (blown, mended) = (Semaphore::new(0), Semaphore::new(0));
+        let inner = place.store().await;
+        Arc::new(Faulty { inner, faults, is_down, worker, fuse, blown, mended })
     }
 
-    fn engine(self: &Arc<Self>) -> EngineBuilder {
+    /// This becomes of the turn after so many.
+    pub(crate) fn blow_after(&self, turns: usize, how: Blown) {
+        *self.fuse.lock().unwrap() = Some((turns, how));
+    }
+
+    /// Waits until that turn has come.
+    pub(crate) async fn blown(&self) {
+        self.blown.acquire().await.unwrap().forget();
+    }
+
+    /// The turn that hangs goes on.
+    pub(crate) fn mend(&self) {
+        self.mended.add_permits(1);
+    }
+
+    /// What becomes of this turn.
+    fn fuse(&self) -> Option<Blown> {
+        let mut fuse = self.fuse.lock().unwrap();
+        let (turns, how) = fuse.as_mut()?;
+        let blown = (*turns == 0).then_some(*how);
+        match blown {
+            None => *turns -= 1,
+            Some(_) => *fuse = None,
+        }
+        blown
+    }
+
+    async fn hang(&self) {
+        self.blown.add_permits(1);
+        self.mended.acquire().await.unwrap().forget();
+    }
+
+    pub(crate) fn engine(self: &Arc<Self>) -> EngineBuilder {
         Engine::builder("memory:").store(self.clone())
     }
 
     /// The answer to the next such turn is lost.
-    fn lose(&self, test: Test) {
+    pub(crate) fn lose(&self, test: Test) {
         self.faults.lock().unwrap().push((test, Fault::Lost));
     }
 
     /// The answer to the next such turn comes when what this returns is dropped.
-    fn delay(&self, test: Test) -> oneshot::Sender<()> {
+    pub(crate) fn delay(&self, test: Test) -> oneshot::Sender<()> {
         let (release, released) = oneshot::channel();
         self.faults.lock().unwrap().push((test, Fault::Late(released)));
         release
     }
 
     /// Whether all that should go wrong has.
-    fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.faults.lock().unwrap().is_empty()
     }
 
@@ -92,7 +144,24 @@ impl Faulty {
         if self.is_down.load(Ordering::SeqCst) {
             return Err(StoreError::Failed(Arc::new(AsTold)));
         }
+        let blown = self.fuse();
+        match blown {
+            Some(Blown::Fails) => {
+                self.blown.add_permits(1);
+                return Err(StoreError::Failed(Arc::new(AsTold)));
+            }
+            Some(Blown::Before) => self.hang().await,
+            _ => {}
+        }
         let turned = self.inner.turn(turn.clone()).await?;
+        match blown {
+            Some(Blown::Lost) => {
+                self.blown.add_permits(1);
+                return Err(StoreError::Unknown(Arc::new(AsTold)));
+            }
+            Some(Blown::After) => self.hang().await,
+            _ => {}
+        }
         let fault = {
             let mut faults = self.faults.lock().unwrap();
             let at = faults.iter().position(|(test, _)| test(&turn, &turned));
@@ -182,6 +251,14 @@ impl Store for Faulty {
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
         self.inner.unserved()
+    }
+
+    fn limits(&self) -> Answer<'_, Vec<LimitState>> {
+        self.inner.limits()
+    }
+
+    fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
+        self.inner.explain(task, now)
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
@@ -374,7 +451,7 @@ on_every_store! {
         // A claim of which this worker never hears.
         let mut turn = Turn::new(TurnId(1), std::time::SystemTime::now().into());
         turn.worker = *faulty.worker.lock().unwrap();
-        turn.claim = Claim { units: 1, ahead: 0, heaviest: 1 };
+        turn.claim = Claim { units: 1, ahead: 0, heaviest: 1, only_awaited: false };
         let taken = faulty.inner.turn(Arc::new(turn)).await.unwrap();
         assert_eq!(taken.claimed[0].run, stray.id());
         // After a turn that failed, what is owned is compared.

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 use tidegate::engine::TaskState;
 use tidegate::{Engine, EngineBuilder, Run, RunId, Timestamp};
+use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::{Event, Kind, WorkerId};
+use tidegate_core::limit::LimitState;
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
     Store, TaskKey, Turn, Turned, Unserved,
@@ -233,6 +235,14 @@ impl Store for Spy {
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
         self.inner.unserved()
+    }
+
+    fn limits(&self) -> Answer<'_, Vec<LimitState>> {
+        self.inner.limits()
+    }
+
+    fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
+        self.inner.explain(task, now)
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {

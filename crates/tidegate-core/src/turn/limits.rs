@@ -1,0 +1,371 @@
+//! The part of a turn that concerns limits: who takes them, who stands behind them, who is let
+//! through.
+//!
+//! A task that is ready and finds one of its limits full stands behind that limit, where claims do not
+//! look. Whoever gives something back, or makes a limit larger, lets through as many as there is room
+//! for, in order, from each lane: what nobody can claim does not stand in the way of what somebody
+//! can. Who is let through has taken nothing yet; if another was faster, it stands behind again.
+//!
+//! Who goes on after a wait in which it had given its limits back goes before all that are ready, and
+//! takes what it needs as soon as that is there: what was begun is finished first, and a worker that
+//! has no room for another start is not waited for.
+
+use super::{Taking, Task};
+use crate::Timestamp;
+use crate::lifecycle::{Kind, Life, State};
+use crate::limit::{self, Hold, Limit, LimitKey, Room};
+use crate::rows::{Payload, Rows};
+use crate::store::{Granted, TaskKey};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Tasks that are let through one limit in one turn, of each lane, so that a turn stays short.
+const OPEN_MAX: u32 = 1_000;
+
+/// The head start of who goes on after a wait, over all that are ready: longer than any task waits.
+const GOES_ON_FIRST: Duration = Duration::from_secs(1_000 * 365 * 24 * 60 * 60);
+
+/// A limit that was looked at in this turn, as it stands.
+pub(super) struct Looked {
+    limit: Option<Limit>,
+    in_use: u32,
+    begun: Vec<(Timestamp, u32)>,
+}
+
+impl Looked {
+    fn room(&self, units: u32, now: Timestamp) -> Room {
+        match &self.limit {
+            Some(limit) => limit.room(units, self.in_use, &self.begun, now),
+            // Nobody knows how much of it there is.
+            None => Room { units: 0, next: None },
+        }
+    }
+
+    /// The same if so many units were taken before.
+    fn room_after(&self, before: u32, units: u32, now: Timestamp) -> Room {
+        let Some(limit) = self.limit.as_ref().filter(|_| before > 0) else {
+            return self.room(units, now);
+        };
+        let mut begun = self.begun.clone();
+        begun.push((now, before));
+        limit.room(units, self.in_use.saturating_add(before), &begun, now)
+    }
+
+    /// How much can be taken at once, however much was begun of late.
+    fn room_at_once(&self, units: u32) -> u32 {
+        let most = self.limit.as_ref().map(Limit::most_at_once);
+        match most {
+            None => 0,
+            Some(None) => u32::MAX,
+            Some(Some(most)) if self.in_use == 0 => most.max(units),
+            Some(Some(most)) => most.saturating_sub(self.in_use),
+        }
+    }
+}
+
+impl<R: Rows> Taking<'_, R> {
+    /// What a task takes of which limits.
+    pub(super) fn uses_of(&mut self, at: usize) -> Result<Vec<(LimitKey, u32)>, R::Error> {
+        let row = &self.tasks[at].row;
+        let is_keyed = row.planned().limits.iter().any(|used| used.key.is_some());
+        let kept = match is_keyed {
+            true => self.rows.payload(row.key, Payload::Keys)?,
+            false => None,
+        };
+        Ok(limit::uses(self.tasks[at].row.planned(), kept.as_deref()))
+    }
+
+    fn has_limits(&self, at: usize) -> bool {
+        !self.tasks[at].row.planned().limits.is_empty()
+    }
+
+    fn look(&mut self, limit: &LimitKey) -> Result<&mut Looked, R::Error> {
+        if !self.limits.contains_key(limit) {
+            let declared = self.rows.limit(&limit.name)?;
+            let has_rate = declared.as_ref().is_some_and(|limit| limit.most_in_time().is_some());
+            let looked = Looked {
+                limit: declared,
+                in_use: self.rows.in_use(limit)?,
+                begun: if has_rate { self.rows.begun(limit)? } else { Vec::new() },
+            };
+            self.limits.insert(limit.clone(), looked);
+        }
+        Ok(self.limits.get_mut(limit).expect("it was just looked at"))
+    }
+
+    /// Whether a limit bounds how much is in use at once.
+    pub(super) fn bounds_at_once(&mut self, limit: &LimitKey) -> Result<bool, R::Error> {
+        let looked = self.look(limit)?;
+        Ok(looked.limit.as_ref().is_none_or(|limit| limit.most_at_once().is_some()))
+    }
+
+    /// A ready task takes all its limits together, or stands behind one that is full.
+    pub(super) fn take_limits(&mut self, at: usize, order: Timestamp) -> Result<bool, R::Error> {
+        if !self.has_limits(at) {
+            return Ok(true);
+        }
+        let now = self.turn.now;
+        let uses = self.uses_of(at)?;
+        for (limit, units) in &uses {
+            let room = self.look(limit)?.room(*units, now);
+            if room.units < *units {
+                self.ring_at(limit, room.next)?;
+                self.stand_behind(at, limit, order);
+                // It may have been let through one of the others, which are free for the next.
+                let others = uses.iter().map(|(other, _)| other).filter(|other| *other != limit);
+                self.freed.extend(others.cloned());
+                return Ok(false);
+            }
+        }
+        for (limit, units) in &uses {
+            self.take_one(at, limit, *units)?;
+            self.count_begun(limit, *units)?;
+        }
+        Ok(true)
+    }
+
+    fn take_one(&mut self, at: usize, limit: &LimitKey, units: u32) -> Result<(), R::Error> {
+        let hold = Hold { limit: limit.clone(), units, since: self.turn.now };
+        self.look(limit)?.in_use += units;
+        self.rows.hold(self.tasks[at].row.key, &hold)
+    }
+
+    fn count_begun(&mut self, limit: &LimitKey, units: u32) -> Result<(), R::Error> {
+        let now = self.turn.now;
+        let rate = self.look(limit)?.limit.as_ref().and_then(Limit::most_in_time);
+        let Some(rate) = rate else { return Ok(()) };
+        self.rows.note_begun(limit, now, units, now - rate.per)?;
+        self.look(limit)?.begun.push((now, units));
+        Ok(())
+    }
+
+    /// A limit is looked at again at this time, if not before.
+    fn ring_at(&mut self, limit: &LimitKey, at: Option<Timestamp>) -> Result<(), R::Error> {
+        let Some(at) = at else { return Ok(()) };
+        match self.rows.limit_alarm(limit)? {
+            Some(before) if before <= at => Ok(()),
+            _ => self.rows.set_limit_alarm(limit, Some(at)),
+        }
+    }
+
+    fn stand_behind(&mut self, at: usize, limit: &LimitKey, order: Timestamp) {
+        let task = &mut self.tasks[at];
+        (task.row.behind, task.dirty) = (Some((limit.clone(), order)), true);
+    }
+
+    /// A task has changed: what it does not hold any more is there for others.
+    pub(super) fn keep_limits(&mut self, at: usize, was: &Life) -> Result<(), R::Error> {
+        if !self.has_limits(at) {
+            return Ok(());
+        }
+        let holds = |state: &State| matches!(state, State::Running { .. } | State::Parked { .. });
+        let is = &self.tasks[at].row.life.state;
+        match (holds(&was.state), holds(is)) {
+            (true, false) => self.let_all_go(at)?,
+            // It may have been let through for nothing.
+            (false, false) if was.state.kind() == Kind::Ready => self.lets_others_through(at)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn let_all_go(&mut self, at: usize) -> Result<(), R::Error> {
+        let task = self.tasks[at].row.key;
+        for hold in self.rows.holds(task)? {
+            self.let_one_go(at, &hold)?;
+        }
+        // It may have stood behind one of them, and somebody behind it.
+        self.lets_others_through(at)
+    }
+
+    fn let_one_go(&mut self, at: usize, hold: &Hold) -> Result<(), R::Error> {
+        // What it stands at is looked up before it changes.
+        let looked = self.look(&hold.limit)?;
+        looked.in_use = looked.in_use.saturating_sub(hold.units);
+        self.freed.insert(hold.limit.clone());
+        self.rows.let_go(self.tasks[at].row.key, &hold.limit)
+    }
+
+    /// A task is not in the way of others any more.
+    pub(super) fn lets_others_through(&mut self, at: usize) -> Result<(), R::Error> {
+        if self.has_limits(at) {
+            let uses = self.uses_of(at)?;
+            self.freed.extend(uses.into_iter().map(|(limit, _)| limit));
+        }
+        Ok(())
+    }
+
+    /// A task gives limits back for as long as it waits.
+    pub(super) fn release(&mut self, at: usize, names: &[Arc<str>]) -> Result<(), R::Error> {
+        if names.is_empty() || !self.has_limits(at) {
+            return Ok(());
+        }
+        for hold in self.rows.holds(self.tasks[at].row.key)? {
+            if names.contains(&hold.limit.name) {
+                self.let_one_go(at, &hold)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A task that has waited takes again what it has given back, all together; false: it stands
+    /// behind one that is full.
+    pub(super) fn retake(&mut self, at: usize) -> Result<bool, R::Error> {
+        let (wanted, order) = (self.lacking(at)?, self.tasks[at].row.behind.clone());
+        let order = order.map_or(self.turn.now - GOES_ON_FIRST, |(_, order)| order);
+        for (limit, units) in &wanted {
+            if self.look(limit)?.room_at_once(*units) < *units {
+                self.stand_behind(at, limit, order);
+                return Ok(false);
+            }
+        }
+        for (limit, units) in &wanted {
+            self.take_one(at, limit, *units)?;
+        }
+        let task = &mut self.tasks[at];
+        task.dirty |= task.row.behind.take().is_some();
+        Ok(true)
+    }
+
+    /// What a task uses and does not hold.
+    fn lacking(&mut self, at: usize) -> Result<Vec<(LimitKey, u32)>, R::Error> {
+        let mut uses = self.uses_of(at)?;
+        if !uses.is_empty() {
+            let held = self.rows.holds(self.tasks[at].row.key)?;
+            uses.retain(|(limit, _)| !held.iter().any(|hold| hold.limit == *limit));
+        }
+        Ok(uses)
+    }
+
+    /// Lets through whom there is room for, behind all limits of which something was given back;
+    /// whether anybody that is ready was.
+    pub(super) fn open_limits(&mut self) -> Result<bool, R::Error> {
+        let mut any = false;
+        while let Some(limit) = self.freed.pop_first() {
+            any |= self.open_limit(&limit)?;
+        }
+        Ok(any)
+    }
+
+    fn open_limit(&mut self, limit: &LimitKey) -> Result<bool, R::Error> {
+        let now = self.turn.now;
+        if self.rows.limit_alarm(limit)?.is_some() {
+            self.rows.set_limit_alarm(limit, None)?;
+        }
+        let room = self.look(limit)?.room(1, now);
+        // One more than there is room for: it may be heavier than the limit and go alone, or time may
+        // be all that is in its way.
+        let most = room.units.saturating_add(1).min(OPEN_MAX);
+        let (mut opened, mut closed) = (HashMap::<Lane, (u32, u32)>::new(), HashSet::new());
+        for at in self.behind(limit, most)? {
+            if self.tasks[at].row.life.state.kind() != Kind::Ready {
+                self.go_on(at, limit)?;
+                continue;
+            }
+            let lane = self.lane(at);
+            // Those behind it in its lane do not overtake it.
+            if closed.contains(&lane) {
+                continue;
+            }
+            let units = self.uses_of(at)?.iter().find(|(used, _)| used == limit).map_or(1, |u| u.1);
+            let (count, before) = opened.get(&lane).copied().unwrap_or_default();
+            let room = self.look(limit)?.room_after(before, units, now);
+            if room.units < units {
+                closed.insert(lane);
+                self.ring_at(limit, room.next)?;
+                continue;
+            }
+            opened.insert(lane, (count + 1, before.saturating_add(units)));
+            let task = &mut self.tasks[at];
+            (task.row.behind, task.dirty) = (None, true);
+        }
+        // There may be more than a turn lets through.
+        let is_cut = |(count, before): &(u32, u32)| *count >= OPEN_MAX && *before < room.units;
+        if opened.values().any(is_cut) {
+            self.ring_at(limit, Some(now))?;
+        }
+        Ok(!opened.is_empty())
+    }
+
+    /// Tasks that stand behind a limit, as the turn has made them: of each lane at least the first
+    /// `max`; in order.
+    fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<usize>, R::Error> {
+        let own = |task: &Task| match &task.row.behind {
+            Some((behind, order)) if task.dirty && behind == limit => Some((*order, task.row.key)),
+            _ => None,
+        };
+        let mut behind: Vec<_> = self.tasks.iter().filter_map(own).collect();
+        // Those that changed in this turn may be among what the store finds, as they were.
+        let may_be = |task: &&Task| task.dirty && self.runs[task.run].new.is_none();
+        let changed = self.tasks.iter().filter(may_be).count();
+        let stored = self.rows.behind(limit, max.saturating_add(changed as u32))?;
+        let is_dirty =
+            |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);
+        behind.extend(stored.into_iter().filter(|(_, task)| !is_dirty(task)));
+        behind.sort_unstable();
+        behind.into_iter().map(|(_, task)| self.existing(task)).collect()
+    }
+
+    /// A task that wants to go on after a wait, and stood behind a limit, may have its limits now.
+    fn go_on(&mut self, at: usize, limit: &LimitKey) -> Result<(), R::Error> {
+        if !self.retake(at)? {
+            // If it stands behind another, this one is free for the next.
+            let behind = self.tasks[at].row.behind.as_ref();
+            if behind.is_some_and(|(behind, _)| behind != limit) {
+                self.freed.insert(limit.clone());
+            }
+            return Ok(());
+        }
+        let row = &self.tasks[at].row;
+        match row.life.owner() {
+            Some(worker) if self.turn.worker == Some(worker) => {
+                self.answer.ask_again.push((row.key, row.life.fence));
+            }
+            Some(worker) => self.rows.leave_word(worker, row.key)?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// What the same workers can claim.
+    fn lane(&self, at: usize) -> Lane {
+        let row = &self.tasks[at].row;
+        let queue = self.head(self.tasks[at].run).queue.clone();
+        let (workflow, task) = (row.plan.workflow().to_owned(), row.plan.known_as(row.index));
+        (queue, workflow, task.to_owned(), row.planned().weight)
+    }
+
+    // ------------------------------------------------------------------- what is asked of them --
+
+    pub(super) fn declare(&mut self, limit: &Limit) -> Result<Granted, R::Error> {
+        match self.rows.limit(limit.name())? {
+            Some(before) if before == *limit => Ok(Granted::Already),
+            Some(_) => Ok(Granted::Differs),
+            None => self.change_limit(limit),
+        }
+    }
+
+    pub(super) fn resize(&mut self, limit: &Limit) -> Result<Granted, R::Error> {
+        match self.rows.limit(limit.name())? {
+            Some(before) if before == *limit && !self.turn.again => Ok(Granted::Already),
+            Some(_) => self.change_limit(limit),
+            None => Ok(Granted::Unknown),
+        }
+    }
+
+    fn change_limit(&mut self, limit: &Limit) -> Result<Granted, R::Error> {
+        self.rows.set_limit(limit)?;
+        // What was looked at before has another bound now.
+        self.limits.retain(|looked, _| *looked.name != *limit.name());
+        self.freed.extend(self.rows.keys_behind(limit.name())?);
+        let behind = self.tasks.iter().filter_map(|task| task.row.behind.as_ref());
+        let behind =
+            behind.map(|(behind, _)| behind).filter(|behind| *behind.name == *limit.name());
+        self.freed.extend(behind.cloned());
+        Ok(Granted::Yes)
+    }
+}
+
+/// Queue, workflow, name and weight.
+type Lane = (Arc<str>, String, String, u32);

@@ -1,0 +1,559 @@
+//! The part of a turn that concerns waits: what tasks want of theirs, signals, ends of runs.
+
+use super::Taking;
+use crate::graph::RunOutcome;
+use crate::lifecycle::{CancelledBy, Event, Fence, Kind, Reason, State, WorkerId};
+use crate::limit::LimitKey;
+use crate::rows::Rows;
+use crate::store::{Change, Granted, NewRun, Parent, RunKey, TaskKey, Told};
+use crate::wait::{Awaited, NewSignal, WaitAnswer, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
+use crate::{RunId, Timestamp};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+impl<'t, R: Rows> Taking<'t, R> {
+    /// What a task wants of its waits.
+    pub(super) fn wait_ops(&mut self, at: usize, change: &'t Change) -> Result<(), R::Error> {
+        for op in &change.waits {
+            let (id, outcome) = match op {
+                WaitOp::Begin { id, .. } => (id.clone(), self.begin_wait(at, op)?),
+                WaitOp::End { id, label, outcome } => {
+                    (id.clone(), Some(self.end_own(at, id, label, outcome)?))
+                }
+                WaitOp::Close(id) => {
+                    self.close_wait(at, id)?;
+                    continue;
+                }
+                WaitOp::Release(names) => {
+                    self.release(at, names)?;
+                    continue;
+                }
+                WaitOp::Retake(number) => match self.retake(at)? {
+                    true => (WaitId::limits(*number), Some(WaitOutcome::Elapsed)),
+                    false => (WaitId::limits(*number), None),
+                },
+            };
+            self.answer_wait(change.task, change.fence, id, outcome);
+        }
+        Ok(())
+    }
+
+    /// What was said before in this turn may end the run that a task wants to wait for, and with it
+    /// the task itself, if that run is above it: this has to be known before anything is made of what
+    /// the task says.
+    pub(super) fn settle_awaited(&mut self, change: &Change) -> Result<(), R::Error> {
+        for op in &change.waits {
+            if let WaitOp::Begin { what: Awaited::Run(run), .. } = op
+                && let Some(run) = self.find(*run)?
+            {
+                self.settle(run)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn answer_wait(
+        &mut self,
+        task: TaskKey,
+        fence: Fence,
+        id: WaitId,
+        outcome: Option<WaitOutcome>,
+    ) {
+        self.answer.answers.push((task, fence, WaitAnswer { id, outcome }));
+    }
+
+    /// A wait begins, unless it is there; how it has ended, if it has.
+    fn begin_wait(&mut self, at: usize, op: &'t WaitOp) -> Result<Option<WaitOutcome>, R::Error> {
+        let WaitOp::Begin { id, label, due, what, releasing } = op else { return Ok(None) };
+        let outcome = match self.wait_of(at, id)? {
+            Some(before) if before.label != *label => Some(differs(id, &before.label, label)),
+            Some(before) => before.outcome,
+            None => {
+                let outcome = self.begin_new(at, id, label, what, *due, releasing)?;
+                if !matches!(outcome, None | Some(WaitOutcome::Refused(_))) {
+                    // It has got on without having waited, which a death after this does not undo.
+                    let fence = self.tasks[at].row.life.fence;
+                    self.step(at, &Event::Step { fence })?;
+                }
+                outcome
+            }
+        };
+        if outcome.is_none() {
+            self.release(at, releasing)?;
+        }
+        Ok(outcome)
+    }
+
+    fn begin_new(
+        &mut self,
+        at: usize,
+        id: &WaitId,
+        label: &Arc<str>,
+        what: &'t Awaited,
+        due: Option<Timestamp>,
+        releasing: &[Arc<str>],
+    ) -> Result<Option<WaitOutcome>, R::Error> {
+        let mut wait = Waiting {
+            id: id.clone(),
+            label: label.clone(),
+            since: self.turn.now,
+            due,
+            run: None,
+            outcome: None,
+            signal: None,
+        };
+        let run = match what {
+            Awaited::Time => {
+                self.put_wait(at, &wait)?;
+                return Ok(None);
+            }
+            Awaited::Signal => {
+                let run = self.addressed(self.tasks[at].run)?;
+                wait.run = Some(self.runs[run].key);
+                if let Some((signal, body)) = self.rows.next_signal(self.runs[run].key, &id.name)? {
+                    self.rows.take_signal(signal, Some(self.tasks[at].row.key))?;
+                    (wait.outcome, wait.signal) = (Some(WaitOutcome::Value(body)), Some(signal));
+                }
+                self.put_wait(at, &wait)?;
+                return Ok(wait.outcome);
+            }
+            Awaited::Child(new) => match self.submit(new)? {
+                Err(refusal) => return Ok(Some(WaitOutcome::Refused(refusal.to_string()))),
+                Ok(submitted) => match self.wait_of(at, id)? {
+                    Some(begun) => return Ok(begun.outcome),
+                    None => self.run(submitted.key)?,
+                },
+            },
+            Awaited::Run(run) => match self.find(*run)? {
+                None => {
+                    let why = format!("there is no run {run} in this store to wait for");
+                    return Ok(Some(WaitOutcome::Refused(why)));
+                }
+                Some(run) => run,
+            },
+        };
+        // What was said before in this turn may have ended it.
+        self.settle(run)?;
+        wait.run = Some(self.runs[run].key);
+        wait.outcome = self.head(run).ended.map(|(outcome, _)| WaitOutcome::Ended(outcome));
+        if wait.is_open() {
+            if let Some(why) = self.unwaitable_run(at, run, releasing)? {
+                return Ok(Some(WaitOutcome::Refused(why)));
+            }
+            self.mark_awaited(run)?;
+        }
+        self.put_wait(at, &wait)?;
+        Ok(wait.outcome)
+    }
+
+    /// The task that begins a run waits for it.
+    pub(super) fn begin_child(
+        &mut self,
+        at: usize,
+        run: RunKey,
+        new: &NewRun,
+    ) -> Result<(), R::Error> {
+        let Some(Parent { wait, label, due, releasing, .. }) = &new.parent else { return Ok(()) };
+        let (id, label, since) = (wait.clone(), label.clone(), self.turn.now);
+        let run = Some(run);
+        let wait = Waiting { id, label, since, due: *due, run, outcome: None, signal: None };
+        self.put_wait(at, &wait)?;
+        self.release(at, releasing)
+    }
+
+    /// Somebody waits for the end of a run: what of it is ready is found by that.
+    fn mark_awaited(&mut self, run: usize) -> Result<(), R::Error> {
+        if self.head(run).awaited {
+            return Ok(());
+        }
+        self.head_mut(run).awaited = true;
+        for at in self.whole(run)? {
+            let task = &mut self.tasks[at];
+            task.dirty |= task.row.life.state.kind() == Kind::Ready;
+        }
+        Ok(())
+    }
+
+    /// The body has ended a wait, unless it had ended before; the outcome that stands.
+    fn end_own(
+        &mut self,
+        at: usize,
+        id: &WaitId,
+        label: &Arc<str>,
+        outcome: &WaitOutcome,
+    ) -> Result<WaitOutcome, R::Error> {
+        let now = self.turn.now;
+        let wait = self.wait_of(at, id)?.unwrap_or_else(|| Waiting {
+            id: id.clone(),
+            label: label.clone(),
+            since: now,
+            due: None,
+            run: None,
+            outcome: None,
+            signal: None,
+        });
+        match wait.outcome {
+            _ if wait.label != *label => Ok(differs(id, &wait.label, label)),
+            Some(outcome) => Ok(outcome),
+            None => {
+                self.put_wait(at, &Waiting { outcome: Some(outcome.clone()), ..wait })?;
+                Ok(outcome.clone())
+            }
+        }
+    }
+
+    /// A wait that is over without its task: it is as if it had never been.
+    fn close_wait(&mut self, at: usize, id: &WaitId) -> Result<(), R::Error> {
+        let Some(wait) = self.wait_of(at, id)? else { return Ok(()) };
+        self.rows.drop_wait(self.tasks[at].row.key, id)?;
+        if let (Some(signal), Some(run)) = (wait.signal, wait.run) {
+            self.rows.take_signal(signal, None)?;
+            self.deliver(run, &id.name)?;
+        }
+        if let Some(child) = self.child(at, &wait)? {
+            self.cancel_found(child, CancelledBy::Upstream)?;
+        }
+        Ok(())
+    }
+
+    /// The first signal of a name goes to whoever waits longest, if both are there.
+    fn deliver(&mut self, run: RunKey, name: &Arc<str>) -> Result<(), R::Error> {
+        let Some((task, id)) = self.rows.signal_wait(run, name)? else { return Ok(()) };
+        let Some((signal, body)) = self.rows.next_signal(run, name)? else { return Ok(()) };
+        self.rows.take_signal(signal, Some(task))?;
+        self.end_wait(task, &id, WaitOutcome::Value(body), Some(signal))
+    }
+
+    /// A message to a run.
+    pub(super) fn signal(&mut self, signal: &NewSignal) -> Result<Granted, R::Error> {
+        let Some(run) = self.find(signal.run)? else { return Ok(Granted::Unknown) };
+        let run = self.addressed(run)?;
+        self.settle(run)?;
+        let key = self.runs[run].key;
+        if self.turn.again && self.rows.was_sent(key, signal.id)? {
+            return Ok(Granted::Yes);
+        }
+        if self.head(run).ended.is_some() {
+            return Ok(Granted::Already);
+        }
+        self.rows.add_signal(key, signal, self.turn.now)?;
+        self.deliver(key, &signal.name)?;
+        Ok(Granted::Yes)
+    }
+
+    /// The run to which signals for this one go: items have no name that anybody knows, so theirs is
+    /// the run whose items they are.
+    fn addressed(&mut self, run: usize) -> Result<usize, R::Error> {
+        match (self.runs[run].plan.items_of(), self.head(run).parent) {
+            (Some(_), Some(parent)) => {
+                let at = self.existing(parent)?;
+                Ok(self.tasks[at].run)
+            }
+            _ => Ok(run),
+        }
+    }
+
+    /// A run has ended: whoever waits for it is told.
+    pub(super) fn end_run_waits(
+        &mut self,
+        run: RunKey,
+        outcome: RunOutcome,
+    ) -> Result<(), R::Error> {
+        for (task, id) in self.rows.run_waits(run)? {
+            self.end_wait(task, &id, WaitOutcome::Ended(outcome), None)?;
+        }
+        Ok(())
+    }
+
+    /// A wait of some task ends without its worker having said so.
+    fn end_wait(
+        &mut self,
+        task: TaskKey,
+        id: &WaitId,
+        outcome: WaitOutcome,
+        signal: Option<u64>,
+    ) -> Result<(), R::Error> {
+        let at = self.existing(task)?;
+        let wait = self.wait_of(at, id)?.expect("a wait that was found is there");
+        self.put_wait(at, &Waiting { outcome: Some(outcome.clone()), signal, ..wait })?;
+        let life = &self.tasks[at].row.life;
+        let fence = life.fence;
+        match life.state {
+            State::Parked { .. } => {
+                let woken = self.step(at, &Event::Wake)?;
+                assert!(woken, "what is parked can be woken");
+            }
+            State::Running { worker, .. } if self.turn.worker == Some(worker) => {
+                self.answer_wait(task, fence, id.clone(), Some(outcome));
+            }
+            State::Running { worker, .. } => self.rows.leave_word(worker, task)?,
+            // It finds the answer when it is entered again.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What came while a task was about to park wakes it.
+    pub(super) fn wake_if_answered(&mut self, at: usize, change: &Change) -> Result<(), R::Error> {
+        if self.tasks[at].row.life.state.kind() != Kind::Parked {
+            return Ok(());
+        }
+        for id in &change.parks_on {
+            if self.wait_of(at, id)?.is_none_or(|wait| !wait.is_open()) {
+                self.step(at, &Event::Wake)?;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What of its waits a task keeps: all of them, until it ends or begins anew.
+    pub(super) fn keep_waits(&mut self, at: usize, event: &Event) -> Result<(), R::Error> {
+        let kind = self.tasks[at].row.life.state.kind();
+        let anew = matches!(event, Event::Fail { .. } | Event::Snooze { .. });
+        if !kind.is_terminal() && !anew {
+            return Ok(());
+        }
+        let by = match self.tasks[at].row.life.state {
+            State::Cancelled(Reason::User) => CancelledBy::User,
+            _ => CancelledBy::FailFast,
+        };
+        let task = self.tasks[at].row.key;
+        for wait in self.rows.waits(task)? {
+            let keeps = match kind.is_terminal() {
+                true => !wait.is_open(),
+                false => wait.outlives_attempt(),
+            };
+            if !keeps {
+                self.rows.drop_wait(task, &wait.id)?;
+            } else if !kind.is_terminal() {
+                self.wait_anew(at, &wait)?;
+            }
+            if kind.is_terminal()
+                && kind != Kind::Succeeded
+                && let Some(child) = self.child(at, &wait)?
+            {
+                self.cancel_found(child, by)?;
+                // It may have been settled before its parent, and is not looked at again.
+                self.settle(child)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A run that a task has begun is waited for by its next attempt too, with a patience of its own.
+    fn wait_anew(&mut self, at: usize, wait: &Waiting) -> Result<(), R::Error> {
+        let timed_out = wait.outcome == Some(WaitOutcome::TimedOut);
+        let Some(run) = wait.run.filter(|_| timed_out || wait.is_open() && wait.due.is_some())
+        else {
+            return Ok(());
+        };
+        let run = self.run(run)?;
+        self.settle(run)?;
+        let outcome = self.head(run).ended.map(|(outcome, _)| WaitOutcome::Ended(outcome));
+        self.put_wait(at, &Waiting { due: None, outcome, ..wait.clone() })
+    }
+
+    /// All waits of a task, with the names of the runs that they are for the end of.
+    pub(super) fn waits_with_runs(
+        &mut self,
+        task: TaskKey,
+    ) -> Result<Vec<(Waiting, Option<RunId>)>, R::Error> {
+        let mut waits = Vec::new();
+        for wait in self.rows.waits(task)? {
+            let is_for_run = matches!(wait.id.kind, WaitKind::Child | WaitKind::Run);
+            let run = match wait.run.filter(|_| is_for_run) {
+                Some(run) => Some(self.run(run)?),
+                None => None,
+            };
+            waits.push((wait, run.map(|run| self.head(run).id)));
+        }
+        Ok(waits)
+    }
+
+    /// The runs that a task has begun and that are its own.
+    pub(super) fn children(&mut self, at: usize) -> Result<Vec<usize>, R::Error> {
+        if !self.tasks[at].row.has_waits {
+            return Ok(Vec::new());
+        }
+        let waits = self.rows.waits(self.tasks[at].row.key)?;
+        waits.iter().filter_map(|wait| self.child(at, wait).transpose()).collect()
+    }
+
+    /// The run that a task has begun with this wait, if it has. It may also wait for one that
+    /// another has begun, under the same idempotency key.
+    fn child(&mut self, at: usize, wait: &Waiting) -> Result<Option<usize>, R::Error> {
+        let Some(run) = wait.run.filter(|_| wait.id.kind == WaitKind::Child) else {
+            return Ok(None);
+        };
+        let (run, parent) = (self.run(run)?, self.tasks[at].row.key);
+        Ok((self.head(run).parent == Some(parent)).then_some(run))
+    }
+
+    /// Why a task cannot wait for the run it wants to begin, if it cannot.
+    pub(super) fn unwaitable_child(
+        &mut self,
+        at: usize,
+        parent: &Parent,
+        new: &NewRun,
+    ) -> Result<Option<String>, R::Error> {
+        match self.wait_of(at, &parent.wait)? {
+            Some(before) if before.label != parent.label => {
+                let WaitOutcome::Refused(why) = differs(&parent.wait, &before.label, &parent.label)
+                else {
+                    return Ok(None);
+                };
+                Ok(Some(why))
+            }
+            Some(_) => Ok(None),
+            None => {
+                let uses = new.plan.graph().tasks().flat_map(|task| {
+                    let keys = new.keys.iter().find(|(keyed, _)| *keyed == task);
+                    let keys = keys.map_or(&[][..], |(_, keys)| keys);
+                    let uses = crate::limit::uses_with(new.plan.task(task), keys);
+                    uses.into_iter().map(move |(limit, _)| (limit, new.plan.known_as(task)))
+                });
+                let uses: Vec<_> = uses.map(|(limit, task)| (limit, task.to_owned())).collect();
+                self.kept_above(at, &parent.releasing, &uses)
+            }
+        }
+    }
+
+    /// Why a task cannot wait for the end of a run that is there, if it cannot.
+    fn unwaitable_run(
+        &mut self,
+        at: usize,
+        run: usize,
+        releasing: &[Arc<str>],
+    ) -> Result<Option<String>, R::Error> {
+        let own = self.tasks[at].run;
+        if let Some(through) = self.waits_for(run, own)? {
+            let name = self.tasks[at].row.plan.graph().name(self.tasks[at].row.index);
+            let (own, run) = (self.head(own).id, self.head(run).id);
+            let through = match through == run {
+                true => String::new(),
+                false => format!(" (through run {through})"),
+            };
+            return Ok(Some(format!(
+                "task \"{name}\" of run {own} cannot wait for run {run}, which waits for run \
+                 {own}{through}"
+            )));
+        }
+        let mut uses = Vec::new();
+        for task in self.whole(run)? {
+            let row = &self.tasks[task].row;
+            if row.planned().limits.is_empty() || row.life.state.kind().is_terminal() {
+                continue;
+            }
+            let name = row.plan.known_as(row.index).to_owned();
+            let used = self.uses_of(task)?;
+            uses.extend(used.into_iter().map(|(limit, _)| (limit, name.clone())));
+        }
+        self.kept_above(at, releasing, &uses)
+    }
+
+    /// Whether a run waits for another, or is it; the last run on the way there.
+    fn waits_for(&mut self, run: usize, other: usize) -> Result<Option<RunId>, R::Error> {
+        let (mut seen, mut open) = (HashSet::new(), vec![run]);
+        while let Some(run) = open.pop() {
+            if run == other {
+                return Ok(Some(self.head(run).id));
+            }
+            let tasks = self.runs[run].plan.task_count() as u32;
+            for next in self.rows.waited_by(self.runs[run].key, tasks)? {
+                let next = self.run(next)?;
+                if next == other {
+                    return Ok(Some(self.head(run).id));
+                }
+                if seen.insert(next) {
+                    open.push(next);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which of these limits the task keeps while it waits, or one of those that wait for it: then
+    /// whoever needs it would wait for ever.
+    fn kept_above(
+        &mut self,
+        at: usize,
+        releasing: &[Arc<str>],
+        uses: &[(LimitKey, String)],
+    ) -> Result<Option<String>, R::Error> {
+        if uses.is_empty() {
+            return Ok(None);
+        }
+        let (mut seen, mut above) = (HashSet::from([at]), vec![at]);
+        while let Some(holder) = above.pop() {
+            let row = &self.tasks[holder].row;
+            let holds = match row.planned().limits.is_empty() {
+                true => Vec::new(),
+                false => self.rows.holds(row.key)?,
+            };
+            for hold in holds {
+                if holder == at && releasing.contains(&hold.limit.name) {
+                    continue;
+                }
+                let needed = uses.iter().find(|(limit, _)| *limit == hold.limit);
+                if let Some((limit, task)) = needed
+                    && self.bounds_at_once(limit)?
+                {
+                    let row = &self.tasks[holder].row;
+                    let keeper = row.plan.known_as(row.index);
+                    return Ok(Some(format!(
+                        "task \"{keeper}\" keeps {limit} while it waits, and task \"{task}\" of the \
+                         run that is waited for needs it; wait with .releasing(\"{}\")",
+                        limit.name
+                    )));
+                }
+            }
+            let run = self.runs[self.tasks[holder].run].key;
+            for (waiter, _) in self.rows.run_waits(run)? {
+                let waiter = self.existing(waiter)?;
+                above.extend(seen.insert(waiter).then_some(waiter));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What others have left word of for a worker.
+    pub(super) fn hear_words(&mut self, worker: WorkerId) -> Result<(), R::Error> {
+        for task in self.rows.words(worker)? {
+            let Some(at) = self.task(task)? else { continue };
+            let life = &self.tasks[at].row.life;
+            let (fence, kind) = (life.fence, life.state.kind());
+            match life.owner() {
+                Some(owner) if owner == worker && life.stopping.is_none() => {
+                    self.answer.ask_again.push((task, fence));
+                }
+                Some(owner) if owner != worker => {}
+                _ if kind.is_terminal() || life.stopping.is_some() => {
+                    self.answer.told.push(Told { task, fence, worker, kind });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_of(&mut self, at: usize, id: &WaitId) -> Result<Option<Waiting>, R::Error> {
+        let row = &self.tasks[at].row;
+        if row.has_waits { self.rows.wait(row.key, id) } else { Ok(None) }
+    }
+
+    fn put_wait(&mut self, at: usize, wait: &Waiting) -> Result<(), R::Error> {
+        let task = &mut self.tasks[at];
+        task.dirty |= !task.row.has_waits;
+        task.row.has_waits = true;
+        self.rows.put_wait(task.row.key, wait)
+    }
+}
+
+/// An entry has gone another way than the one before.
+fn differs(id: &WaitId, before: &str, now: &str) -> WaitOutcome {
+    WaitOutcome::Refused(format!(
+        "{id} was for {before} in an earlier entry and is for {now} now; a task must ask for the \
+         same waits in the same order whenever it is entered"
+    ))
+}
