@@ -1,11 +1,13 @@
 //! Kills a real worker process again and again, and looks at what it leaves.
 //!
 //! `cargo run --release -p tidegate-bench crash [KILLS]`. A child process runs an engine on a SQLite
-//! file under steady load: runs of one task, chains, waits, retries, cancels. It writes every
-//! acknowledged submit and cancel to a log of its own. The parent kills it with SIGKILL at a random
-//! instant and starts the next one on the same file. At the end one more child runs until nothing is
-//! open, and the parent compares: every acknowledged submit is there, every task has exactly one
-//! recorded end, what was cancelled stayed so, nobody owns anything, the audit is clean.
+//! file under steady load: runs of one task, chains, waits, retries, cancels, tasks under a limit, tasks
+//! that park and wait for a signal, a step and a child. It writes every acknowledged submit, cancel and
+//! signal to a log of its own. The parent kills it with SIGKILL at a random instant and starts the next
+//! one on the same file. At the end one more child runs until nothing is open, and the parent compares:
+//! every acknowledged submit is there, every task has exactly one recorded end, what was cancelled
+//! stayed so, every acknowledged signal was received, no stored step was repeated, the limit was never
+//! exceeded, nobody owns anything, the audit is clean.
 
 use crate::bare;
 use std::collections::{HashMap, HashSet};
@@ -16,10 +18,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidegate::engine::{Reason, RunState};
+use tidegate::engine::{Reason, RunState, RunsPage};
 use tidegate::{
-    Backoff, Context, Engine, EngineBuilder, RunId, RunOutcome, Task, TaskError, TaskHandle,
-    Workflow,
+    Backoff, Context, Engine, EngineBuilder, Limit, RunId, RunOutcome, Task, TaskError,
+    TaskExecutionId, TaskHandle, Workflow,
 };
 
 /// Kills in one run of the command, unless it is told otherwise.
@@ -177,7 +179,10 @@ pub(crate) fn worker(arguments: &[String]) {
         println!("started");
         match mode.as_str() {
             "load" => load(&engine, place).await,
-            _ => drain(&engine).await,
+            _ => {
+                signal_all(&engine, place).await;
+                drain(&engine).await;
+            }
         }
     });
 }
@@ -197,11 +202,27 @@ fn builder(place: &Path) -> EngineBuilder {
         .workflow(Workflow::of(Task::new("waits", waits)).expect("it makes sense"))
         .workflow(Workflow::of(retried).expect("it makes sense"))
         .workflow(chain.build().expect("it makes sense"))
+        .limit(Limit::new("few").at_once(FEW as u32))
+        .workflow(Workflow::of(Task::new("limited", waits).limit("few")).expect("it makes sense"))
+        .workflow(
+            Workflow::of(Task::new("signalled", signalled).parkable()).expect("it makes sense"),
+        )
+        .park_after(Duration::from_millis(5))
         .state(Entries(Mutex::new(log(place, "entries"))))
 }
 
+/// Units of the limit.
+const FEW: usize = 3;
+
 /// Where every entry of a body is written down.
 struct Entries(Mutex<std::fs::File>);
+
+impl Entries {
+    fn note(&self, what: &str, execution: TaskExecutionId) -> Result<(), TaskError> {
+        let line = format!("{what} {execution}\n");
+        Ok(self.0.lock().expect("nobody panics while writing").write_all(line.as_bytes())?)
+    }
+}
 
 fn log(place: &Path, name: &str) -> std::fs::File {
     let file = OpenOptions::new().create(true).append(true).open(place.join(name));
@@ -227,6 +248,21 @@ async fn waits(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskErr
     Ok(())
 }
 
+/// Parks until its signal has come; notes in a step that it has, sleeps, and hands what the signal
+/// brought to a child.
+async fn signalled(context: &mut Context, handle: &TaskHandle) -> Result<u64, TaskError> {
+    enter(context, handle)?;
+    let brought: u64 = handle.wait_for_signal_as("go").await?;
+    let entries = context.state::<Entries>()?;
+    let note = |what: &str| entries.note(what, handle.task_execution_id());
+    handle.step("note", async { note("ran") }).await?;
+    // It is stored: from here on nobody may run it again.
+    note("kept")?;
+    handle.sleep(Duration::from_millis(brought % 20)).await?;
+    let child = handle.run_child("quick", brought).await?;
+    child.output("quick").map_err(TaskError::permanent)
+}
+
 async fn retried(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
     enter(context, handle)?;
     let n = context.input().as_u64().unwrap_or(0);
@@ -244,9 +280,16 @@ async fn load(engine: &Engine, place: &Path) {
         let (engine, log) = (engine.clone(), log.clone());
         submitters.push(tokio::spawn(async move {
             for n in 0..SUBMITS_MAX / 8 {
-                let workflow = ["quick", "waits", "retried", "chain"][(n % 4) as usize];
-                let run = engine.submit(workflow, n * 8 + submitter).await.expect("it is accepted");
+                let workflows = ["quick", "waits", "retried", "chain", "limited", "signalled"];
+                let (workflow, number) = (workflows[(n % 6) as usize], n * 8 + submitter);
+                let run = engine.submit(workflow, number).await.expect("it is accepted");
                 write(&log, "submit", run.id());
+                if workflow == "signalled" {
+                    write(&log, &format!("brings{number}"), run.id());
+                    run.signal("go", number).await.expect("the run is open");
+                    write(&log, "signal", run.id());
+                    continue;
+                }
                 if n % 16 == submitter {
                     // A cancel that was asked for and not acknowledged may have happened.
                     write(&log, "asked", run.id());
@@ -269,9 +312,24 @@ fn write(log: &Mutex<std::fs::File>, what: &str, run: RunId) {
     log.write_all(line.as_bytes()).expect("a log can be written");
 }
 
+/// Those whose signal was not acknowledged may wait for ever: they get one that brings nothing.
+async fn signal_all(engine: &Engine, place: &Path) {
+    let acknowledged = std::fs::read_to_string(place.join("acknowledged")).unwrap_or_default();
+    let lines = acknowledged.lines().filter_map(|line| line.strip_prefix("signal "));
+    let signalled: HashSet<RunId> = lines.filter_map(|id| id.parse().ok()).collect();
+    let workflow = Some("signalled".to_owned());
+    let page = RunsPage { open: true, limit: u32::MAX, workflow, ..Default::default() };
+    for run in engine.runs(page).await.expect("the store can be read") {
+        if !signalled.contains(&run.id) {
+            // It may have had one that was not acknowledged, and be over by now.
+            let _ = engine.signal(run.id, "go", 0).await;
+        }
+    }
+}
+
 /// Runs until nothing is open.
 async fn drain(engine: &Engine) {
-    let page = || tidegate::engine::RunsPage { open: true, limit: 1, ..Default::default() };
+    let page = || RunsPage { open: true, limit: 1, ..Default::default() };
     let began = Instant::now();
     while !engine.runs(page()).await.expect("the store can be read").is_empty() {
         assert!(began.elapsed() < DRAIN_MAX, "runs are left over: {:?}", engine.metrics());
@@ -287,15 +345,29 @@ async fn check(place: &Path) -> String {
     let acknowledged = std::fs::read_to_string(place.join("acknowledged")).unwrap_or_default();
     let (mut submitted, mut asked, mut cancelled) =
         (HashSet::new(), HashSet::new(), HashSet::new());
+    let (mut brings, mut signalled) = (HashMap::new(), HashSet::new());
     for line in acknowledged.lines() {
         let (what, run) = line.split_once(' ').expect("a line has two words");
         let run: RunId = run.parse().expect("an id was written");
+        if let Some(number) = what.strip_prefix("brings") {
+            brings.insert(run, number.parse::<u64>().expect("a number was written"));
+            continue;
+        }
         match what {
             "submit" => submitted.insert(run),
             "asked" => asked.insert(run),
+            "signal" => signalled.insert(run),
             _ => cancelled.insert(run),
         };
     }
+    for (id, number) in &brings {
+        let run = engine.run(*id).await.expect("an acknowledged submit is there");
+        let got: u64 = run.output("signalled").await.expect("it has succeeded");
+        let may_be = got == *number || got == 0 && !signalled.contains(id);
+        assert!(may_be, "run {id} was sent {number} and received {got}");
+    }
+    let repeated_steps = check_steps(place);
+    let most = check_limit(&engine).await;
     let (mut tasks, mut repeated, mut recoveries) = (0, 0, 0);
     for id in &submitted {
         let run = engine.run(*id).await.expect("an acknowledged submit is there");
@@ -322,10 +394,52 @@ async fn check(place: &Path) -> String {
     assert!(findings.is_empty(), "{findings:?}");
     assert_eq!((engine.slots().in_use(), engine.metrics().owned), (0, 0), "nobody holds anything");
     engine.shutdown(Duration::from_secs(1)).await;
-    let (runs, cancelled) = (submitted.len(), cancelled.len());
+    let (runs, cancelled, signals) = (submitted.len(), cancelled.len(), signalled.len());
     format!(
         "{runs} acknowledged runs with {tasks} tasks are there, each ended once, {cancelled} \
          cancelled ones stayed so; {repeated} tasks were entered again after a kill, {recoveries} \
-         takeovers of begun tasks; audit and integrity check clean"
+         takeovers of begun tasks; {signals} acknowledged signals were received once; no stored step \
+         was repeated ({repeated_steps} that were not stored were); at most {most} of {FEW} held the \
+         limit; audit and integrity check clean"
     )
+}
+
+/// A step that was stored is never run again; how many were that had not been stored.
+fn check_steps(place: &Path) -> usize {
+    let entries = std::fs::read_to_string(place.join("entries")).unwrap_or_default();
+    let (mut ran, mut kept, mut repeated) = (HashSet::new(), HashSet::new(), 0);
+    for line in entries.lines() {
+        match line.split_once(' ') {
+            Some(("kept", execution)) => drop(kept.insert(execution)),
+            Some(("ran", execution)) => {
+                assert!(!kept.contains(execution), "a stored step of {execution} was repeated");
+                repeated += usize::from(!ran.insert(execution));
+            }
+            _ => {}
+        }
+    }
+    repeated
+}
+
+/// How many entries held the limit at once at most, by what is recorded of them.
+async fn check_limit(engine: &Engine) -> i32 {
+    let page =
+        RunsPage { limit: u32::MAX, workflow: Some("limited".to_owned()), ..Default::default() };
+    let mut edges = Vec::new();
+    for run in engine.runs(page).await.expect("the store can be read") {
+        let records = engine.store().records(Some(run.key), 0, u32::MAX).await;
+        for record in records.expect("the store can be read") {
+            let Some(begun) = record.begun_at else { continue };
+            edges.extend([(begun, 1), (record.at, -1)]);
+        }
+    }
+    // What ends at an instant makes room for what begins at it.
+    edges.sort();
+    let (mut inside, mut most) = (0, 0);
+    for (_, edge) in edges {
+        inside += edge;
+        most = most.max(inside);
+    }
+    assert!(most <= FEW as i32, "{most} held a limit of {FEW}");
+    most
 }

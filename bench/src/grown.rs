@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use tidegate::engine::RunsPage;
-use tidegate::{Context, Engine, Task, TaskError, Value, Workflow};
+use tidegate::{Context, Engine, Limit, Task, TaskError, TaskHandle, Value, Workflow};
 
 const FINISHED: usize = 1_000_000;
 const OTHERS: usize = 100_000;
@@ -29,7 +29,8 @@ pub(crate) fn measure_growth() -> Vec<Figure> {
     vec![Figure {
         name: "P6".into(),
         what: format!(
-            "claim + finish with {FINISHED} finished and {OTHERS} each of blocked, future and unknown"
+            "claim + finish with {FINISHED} finished and {OTHERS} each of blocked, future, unknown and \
+             behind a full limit"
         ),
         value: ours,
         unit: "/s".into(),
@@ -45,7 +46,14 @@ async fn nothing(_: &mut Context<Value>) -> Result<(), TaskError> {
 fn builder(place: &Path) -> tidegate::EngineBuilder {
     Engine::builder(format!("sqlite:{}", place.join("jobs.db").display()))
         .slots(SLOTS)
+        .limit(Limit::new("full").at_once(1))
         .workflow(Workflow::of(Task::new("nothing", nothing)).expect("it makes sense"))
+        .workflow(Workflow::of(Task::new("limited", wait).limit("full")).expect("it makes sense"))
+}
+
+/// Holds its limit for good.
+async fn wait(_: &mut Context<Value>, handle: &TaskHandle) -> Result<(), TaskError> {
+    Ok(handle.defer_while(std::future::pending()).await?)
 }
 
 /// Rows of every kind that is not claimed.
@@ -63,12 +71,16 @@ async fn grow(place: &Path) {
         for n in 0..1_000 {
             all.push(engine.submit("unknown", n).into_future());
             all.push(engine.submit("nothing", n).not_before(far).into_future());
+            all.push(engine.submit("limited", n).into_future());
         }
         futures_util::future::try_join_all(all).await.expect("accepted");
     }
     engine.shutdown(Duration::from_secs(1)).await;
     let engine = builder(place).start().await.expect("it starts");
     engine.unpause().await.expect("the store works");
+    while engine.counts().await.expect("readable").limited < OTHERS as u64 - 1 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     for _ in 0..FINISHED / 10_000 {
         all_end(&engine, 10_000).await;
     }

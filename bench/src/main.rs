@@ -8,7 +8,9 @@ mod bare;
 mod crash;
 mod deferred;
 mod figure;
+mod files;
 mod grown;
+mod parked;
 mod slots;
 mod store;
 mod stream;
@@ -27,6 +29,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     match wanted.first().map(String::as_str) {
         Some("crash") => return crash::command(&arguments),
+        Some("p5f.0") => return figure::hand_over(&files::case()),
         Some("p5s.0") => return figure::hand_over(&waiting::case(0)),
         Some("p5s.1") => return figure::hand_over(&waiting::case(1)),
         Some("poison") => return crash::poison(),
@@ -36,15 +39,17 @@ fn main() {
     if wanted == ["bare"] {
         return bare::show();
     }
-    let all: [(&str, Measure); 8] = [
+    let all: [(&str, Measure); 10] = [
         ("p1", slots::measure),
         ("p2", store::measure_lives),
         ("p3", store::measure_start),
         ("p4", store::measure_hops),
         ("p5", || [deferred::measure(), waiting::measure()].into_iter().flatten().collect()),
+        ("p5f", files::measure),
         ("p6", grown::measure_growth),
         ("p9", stream::measure),
         ("p12", grown::measure_long),
+        ("parked", parked::measure),
     ];
     if let Some(unknown) = wanted.iter().find(|name| all.iter().all(|(known, _)| known != name)) {
         let known: Vec<_> = all.iter().map(|(name, _)| *name).collect();
@@ -53,8 +58,9 @@ fn main() {
     }
     let mut figures = Vec::new();
     for (name, measure) in all {
-        // The long one only when it is asked for.
-        if wanted.is_empty() && name != "p12" || wanted.iter().any(|wanted| wanted == name) {
+        // The long ones only when they are asked for.
+        let is_long = matches!(name, "p12" | "parked");
+        if wanted.is_empty() && !is_long || wanted.iter().any(|wanted| wanted == name) {
             eprintln!("measuring {name} …");
             figures.extend(measure());
         }

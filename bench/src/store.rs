@@ -73,7 +73,7 @@ async fn nothing(_: &mut Context<Value>) -> Result<(), TaskError> {
 }
 
 /// Lives per second of no-op runs with a small input.
-fn lives(slots: u32) -> f64 {
+pub(crate) fn lives(slots: u32) -> f64 {
     let (place, runtime) = (bare::scratch(), runtime());
     let took = runtime.block_on(async {
         let workflow = Workflow::of(Task::new("nothing", nothing)).expect("it makes sense");
