@@ -38,7 +38,9 @@ pub(crate) fn measure() -> Vec<Figure> {
     let place = bare::scratch();
     let runtime = store::runtime();
     let mut figures = runtime.block_on(fill(place.path(), waits));
-    figures.extend(runtime.block_on(wake(place.path(), waits)));
+    // Both in the same run, and outside a runtime: they have their own.
+    let (commit, ordinary) = (median_ms(bare::idle_commit(SIGNALS)), store::lives(SLOTS));
+    figures.extend(runtime.block_on(wake(place.path(), waits, commit, ordinary)));
     figures
 }
 
@@ -99,7 +101,7 @@ async fn fill(place: &Path, waits: usize) -> Vec<Figure> {
     ]
 }
 
-async fn wake(place: &Path, waits: usize) -> Vec<Figure> {
+async fn wake(place: &Path, waits: usize, commit: f64, ordinary: f64) -> Vec<Figure> {
     let began = Instant::now();
     let (engine, mut woken) = start(place).await;
     let started = began.elapsed();
@@ -113,7 +115,6 @@ async fn wake(place: &Path, waits: usize) -> Vec<Figure> {
         engine.signal(run.id, "go", ()).await.expect("it waits");
         samples.push(woken.recv().await.expect("it is woken") - began);
     }
-    let commit = median_ms(bare::idle_commit(SIGNALS));
 
     let sleepers = SLEEPERS.min(waits);
     let due = SystemTime::now() + Duration::from_secs(1 + sleepers as u64 / 3_000);
@@ -127,8 +128,6 @@ async fn wake(place: &Path, waits: usize) -> Vec<Figure> {
     }
     let rate = sleepers as f64 / began.elapsed().as_secs_f64();
     engine.shutdown(Duration::from_secs(5)).await;
-    // The ordinary rate: runs that stand ready and are claimed, begun and ended.
-    let ordinary = store::lives(SLOTS);
     let mut signal = figure(
         "a signal wakes one: sent until the body goes on, p50".into(),
         median_ms(samples),

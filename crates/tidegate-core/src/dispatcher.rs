@@ -244,10 +244,12 @@ impl Dispatcher {
     }
 
     fn hear(&mut self, key: TaskKey, fence: Fence, said: Said) {
-        let Some(task) = self.tasks.get_mut(&key) else { return };
-        if task.fence != fence || task.phase == Phase::Over {
+        let is_its = |task: &&mut Owned| task.fence == fence && task.phase != Phase::Over;
+        let Some(task) = self.tasks.get_mut(&key).filter(is_its) else {
+            // Its end was known before, but its slot is free only now that its body is gone.
+            self.hungry |= self.more && matches!(said, Said::Ends(_));
             return;
-        }
+        };
         match said {
             Said::Begins => {
                 self.ahead -= u32::from(task.phase == Phase::Ahead && self.suspect != Some(key));
@@ -362,14 +364,8 @@ impl Dispatcher {
         }
         let expected = self.expected();
         let room = self.in_memory_max.saturating_sub(self.tasks.len() as u32);
-        // What somebody here waits for may come in although there is no room: nobody would ever
-        // make any.
-        let only_awaited = room == 0;
-        let wanted = match (self.closing, only_awaited) {
-            (true, _) => 0,
-            (false, true) => expected.min(slots),
-            (false, false) => expected.min(room),
-        };
+        // Where there is little room, what somebody here waits for may come in all the same.
+        let wanted = if self.closing { 0 } else { expected.min(room.max(slots)) };
         let units = if wanted == 0 { 0 } else { reserve(wanted) };
         let ahead = (wanted - units).min(slots.saturating_sub(self.ahead));
         let speaks = !self.talking.is_empty()
@@ -394,7 +390,7 @@ impl Dispatcher {
             requests,
             recover: self.dead.front().copied(),
             roll_call: std::mem::take(&mut self.calls_roll),
-            claim: Claim { units, ahead, heaviest: slots, only_awaited },
+            claim: Claim { units, ahead, heaviest: slots, room },
         });
         self.looks_at_clock = false;
         // Where memory is the bound, what ends with this turn makes room for more.
@@ -482,7 +478,7 @@ impl Dispatcher {
         self.todos.extend(turned.ended.into_iter().map(Todo::RunEnded));
         // More that nobody fits into what is free is no reason to ask again before something ends;
         // more that was not asked for is.
-        self.more = turned.more || turn.claim.only_awaited;
+        self.more = turned.more || turn.claim.room == 0;
         self.hungry |= turned.more && !(asks_all && turned.claimed.is_empty());
         for claimed in turned.claimed {
             self.take_up(Box::new(claimed));

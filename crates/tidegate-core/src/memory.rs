@@ -119,8 +119,12 @@ impl Store for MemoryStore {
         self.with(move |memory| memory.page(&page))
     }
 
-    fn output(&self, task: TaskKey) -> Answer<'_, Option<Bytes>> {
-        self.with(move |memory| memory.kept(task, Payload::Output))
+    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
+        self.with(move |memory| {
+            let tasks = (first.0..).take(tasks as usize).map(TaskKey);
+            let output = |task| Some((task, memory.kept(task, Payload::Output)?));
+            tasks.filter_map(output).collect()
+        })
     }
 
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {

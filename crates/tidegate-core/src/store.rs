@@ -56,8 +56,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Runs from new to old, without their tasks.
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>>;
 
-    /// What a task returned; `None` if it returned nothing or has not.
-    fn output(&self, task: TaskKey) -> Answer<'_, Option<Bytes>>;
+    /// What so many tasks have returned, from this one on, by number. Those that returned nothing, or
+    /// have not, are left out.
+    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>>;
 
     /// What was recorded after `after`, in order, at most `limit` rows; of one run or of all.
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>>;
@@ -372,7 +373,7 @@ pub enum Granted {
 }
 
 /// What a worker wants to take: the best of what is ready in its queues, that it knows.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Claim {
     /// Units of slots it keeps free for this: tasks that fit are begun at once.
     pub units: u32,
@@ -380,8 +381,16 @@ pub struct Claim {
     pub ahead: u32,
     /// The heaviest task it could ever run.
     pub heaviest: u32,
-    /// Whether it has no room but for runs that some task waits for.
-    pub only_awaited: bool,
+    /// How many tasks it has room for, of runs that nobody waits for. What somebody waits for comes in
+    /// all the same: nobody would ever make room for it.
+    pub room: u32,
+}
+
+impl Default for Claim {
+    /// Nothing, and room for everything.
+    fn default() -> Self {
+        Claim { units: 0, ahead: 0, heaviest: 0, room: u32::MAX }
+    }
 }
 
 /// A task that a worker has taken.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::dispatcher::{Dispatcher, Input, Said, Todo};
+use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Todo};
 use tidegate_core::graph::{Graph, Node, OnFailure, TaskIndex};
-use tidegate_core::lifecycle::{Event, Fence, Life, Rules, WorkerId};
+use tidegate_core::lifecycle::{Event, Fence, Kind, Life, Rules, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Applied, Claimed, Given, TaskKey, Turn, TurnId, Turned};
+use tidegate_core::store::{Applied, Claimed, Given, TaskKey, Told, Turn, TurnId, Turned};
 use tidegate_core::{RunId, Timestamp};
 
 const WORKER: WorkerId = WorkerId(7);
@@ -90,4 +90,29 @@ fn a_worker_with_nothing_to_say_and_no_room_hands_nothing_in() {
     assert!(full(&mut dispatcher).is_none());
     dispatcher.handle(Input::Alarm);
     assert!(full(&mut dispatcher).is_some(), "the clock is looked at all the same");
+}
+
+/// A body that lingers after its task was over: its slot is free when it is gone, and not before.
+#[test]
+fn the_end_of_a_body_whose_task_was_over_is_reason_to_ask_for_more() {
+    let mut dispatcher = Dispatcher::new(WORKER, 100);
+    turn(&mut dispatcher, 1);
+    let answer = Turned { more: true, claimed: vec![claimed(5)], ..Turned::default() };
+    dispatcher.handle(Input::Answered(Ok(answer)));
+    let fence = Fence(1);
+    dispatcher.handle(Input::Said { task: TaskKey(5), fence, said: Said::Begins });
+    turn(&mut dispatcher, 2);
+    // Nothing fits into what is free, and somebody else has ended the task.
+    let told = Told { task: TaskKey(5), fence, worker: WORKER, kind: Kind::Cancelled };
+    let changes = vec![Applied::Yes];
+    let answer = Turned { more: true, changes, told: vec![told], ..Turned::default() };
+    dispatcher.handle(Input::Answered(Ok(answer)));
+    dispatcher.turn(TurnId(3), Timestamp::from_micros(0), 4, |_| 1);
+    dispatcher.handle(Input::Answered(Ok(Turned { more: true, ..Turned::default() })));
+    assert!(dispatcher.turn(TurnId(4), Timestamp::from_micros(0), 4, |_| 1).is_none());
+
+    let said = Said::Ends(End::Dropped { active: Duration::ZERO });
+    dispatcher.handle(Input::Said { task: TaskKey(5), fence, said });
+    let next = dispatcher.turn(TurnId(5), Timestamp::from_micros(0), 4, |_| 2);
+    assert_eq!(next.expect("it asks again").claim.units, 2);
 }

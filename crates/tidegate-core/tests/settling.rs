@@ -193,7 +193,7 @@ impl Compared {
 
     fn turn(&mut self, units: u32) -> Turn {
         self.turns += 1;
-        let claim = Claim { units, ahead: 0, heaviest: 99, only_awaited: false };
+        let claim = Claim { units, ahead: 0, heaviest: 99, room: u32::MAX };
         let at = NOW + SECOND * u32::try_from(self.turns).expect("there are few");
         Turn { worker: Some(self.worker), claim, ..Turn::new(TurnId(self.turns), at) }
     }
@@ -606,7 +606,7 @@ impl Rows for Counted {
 }
 
 fn turn_with(id: u64, changes: Vec<Change>, units: u32) -> Turn {
-    let claim = Claim { units, ahead: 0, heaviest: 99, only_awaited: false };
+    let claim = Claim { units, ahead: 0, heaviest: 99, room: u32::MAX };
     Turn { worker: Some(WorkerId(1)), changes, claim, ..Turn::new(TurnId(id), NOW) }
 }
 

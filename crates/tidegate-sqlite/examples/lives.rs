@@ -89,7 +89,7 @@ async fn submit(
             .map(|task| Change::new(task.key, Event::Succeed { fence: task.life.fence }))
             .collect();
         turn.submits = (0..at_once as u64).map(|n| new(ids - n)).collect();
-        turn.claim = Claim { units: at_once as u32, ahead: 0, heaviest: 1, only_awaited: false };
+        turn.claim = Claim { units: at_once as u32, ahead: 0, heaviest: 1, room: u32::MAX };
         active = store.turn(Arc::new(turn)).await?.claimed;
         assert_eq!(active.len(), at_once, "what was submitted is begun");
     }

@@ -168,13 +168,19 @@ impl Reading {
         Ok(runs)
     }
 
-    pub(crate) fn output(&mut self, task: TaskKey) -> Result<Option<Bytes>, Error> {
-        let find = "SELECT body FROM payload WHERE task = ?1 AND kind = ?2";
-        let found = (task.0, Payload::Output.code());
-        let body = self
-            .connection
-            .query_row(find, found, |row| Ok(Bytes::from(row.get_ref(0)?.as_blob()?)));
-        Ok(body.optional()?)
+    pub(crate) fn outputs(
+        &mut self,
+        first: TaskKey,
+        tasks: u32,
+    ) -> Result<Vec<(TaskKey, Bytes)>, Error> {
+        let find = "SELECT task, body FROM payload WHERE task >= ?1 AND task < ?2 AND kind = ?3 \
+                    ORDER BY task";
+        let end = first.0.saturating_add(i64::from(tasks));
+        let mut find = self.connection.prepare(find)?;
+        let found = find.query_map((first.0, end, Payload::Output.code()), |row| {
+            Ok((TaskKey(row.get(0)?), Bytes::from(row.get_ref(1)?.as_blob()?)))
+        })?;
+        Ok(found.collect::<rusqlite::Result<_>>()?)
     }
 
     pub(crate) fn records(

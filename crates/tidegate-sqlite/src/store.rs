@@ -111,8 +111,8 @@ impl Store for SqliteStore {
         Box::pin(self.readers.read(move |reading| reading.runs(&page)))
     }
 
-    fn output(&self, task: TaskKey) -> Answer<'_, Option<Bytes>> {
-        Box::pin(self.readers.read(move |reading| reading.output(task)))
+    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
+        Box::pin(self.readers.read(move |reading| reading.outputs(first, tasks)))
     }
 
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {

@@ -313,6 +313,7 @@ macro_rules! conformance {
                     a_child_with_a_key_that_is_taken_is_waited_for_and_not_owned
                     a_child_may_wait_for_its_sibling
                     a_claim_of_what_is_awaited_takes_nothing_else
+                    what_is_awaited_comes_in_beyond_the_room_there_is_for_others
                     what_was_ready_before_somebody_waited_for_it_is_awaited_too
                     tasks_that_become_ready_in_an_awaited_run_are_awaited
                     awaited_and_other_tasks_are_taken_in_one_order

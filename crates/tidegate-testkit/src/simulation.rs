@@ -2,7 +2,10 @@
 //!
 //! [`run`] draws a world from a seed and lets it happen: worker processes with the real
 //! [`Dispatcher`](tidegate_core::dispatcher::Dispatcher) and a real slot book, bodies that compute,
-//! wait, fail, snooze, kill their process, never end, or are done for items; runs of several shapes; cancels and pauses.
+//! wait, do steps, wait for signals, time, children and other runs or for the first of several, park,
+//! fail, snooze, kill their process, never end, or are done for items; runs of several shapes;
+//! limits, with keys, weights and rates, that are given back and taken again and made others;
+//! signals; cancels and pauses.
 //! Chance picks what happens next. Faults come at every step: a turn fails; its answer is lost, or
 //! late; a process dies, before or after its turn has happened; a body that was dropped lingers and
 //! reports late; somebody shows a fence of the past. Then the faults stop, and everything must end.
@@ -29,9 +32,19 @@
 //!   that the store thinks it owns. What it says of a task it owns is lost only if the task is over,
 //!   or to stop; told again, it is as it was. A worker that closes keeps nothing that waits or has not begun.
 //! - Whoever ended a run, by what it said or asked, is told so, also if the first answer was lost.
-//! - A run of items is begun by who runs its parent and by nobody else, and is there once, however
-//!   often it is asked for; it has its parent's queue and priority and is paused with its run. A
-//!   parent that has succeeded has items that all have; of one that has ended otherwise none is left.
+//! - A run of a task is begun by who runs that task and by nobody else, and is there once, however
+//!   often it is asked for, until it is closed; it has its parent's queue and priority unless told
+//!   otherwise, and is paused with its run. When a task has ended other than by success none of its
+//!   runs is left; one that has succeeded has items that all have.
+//! - How a wait has ended stands: every later entry of the attempt is given the same, and of steps,
+//!   signals and children every later attempt. A step that is stored is not done again.
+//! - A signal is received by one wait, unless that is closed; where one task alone receives, in the
+//!   order in which they were sent; nobody waits for one that is there.
+//! - What tasks hold of a limit is never above it, unless it was made smaller or one task alone is
+//!   above it; what bodies believe to hold, the store knows; what was begun in one stretch is never
+//!   above a rate, as far as whoever begins is not behind the time of others.
+//! - A worker has no more tasks than it has room for, but for those that some task waits for and for
+//!   suspects.
 //! - When the faults have stopped, every run ends, and every worker then owns nothing. In one world of
 //!   five turns fail at worst, one worker is alone, and nobody looks every second: there every wake-up
 //!   has to come by itself.

@@ -70,6 +70,13 @@ impl World {
         &*self.store
     }
 
+    /// What a task has returned.
+    pub async fn output(&self, task: TaskKey) -> Option<Bytes> {
+        let outputs = self.store.outputs(task, 1).await.expect("it can be read");
+        assert!(outputs.iter().all(|(other, _)| *other == task), "nobody else is asked for");
+        outputs.into_iter().next().map(|(_, output)| output)
+    }
+
     /// The time it is.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
@@ -461,7 +468,7 @@ fn check_run(
 
 /// A claim of what fits into so many units, and of so many tasks besides, of any weight.
 pub fn claim(units: u32, ahead: u32) -> Claim {
-    Claim { units, ahead, heaviest: u32::MAX, only_awaited: false }
+    Claim { units, ahead, heaviest: u32::MAX, room: u32::MAX }
 }
 
 /// What a worker says of a task that it has claimed.

@@ -5,7 +5,7 @@ use crate::Timestamp;
 use crate::graph::When;
 use crate::lifecycle::{Event, Fence, Kind, State, WorkerId};
 use crate::rows::{Owned, Payload, Rows};
-use crate::store::{Change, Claimed, Given, TaskKey, Told, Turn};
+use crate::store::{Change, Claim, Claimed, Given, TaskKey, Told, Turn};
 use std::collections::HashSet;
 
 /// Tasks that one turn finds to stand behind a limit, so that a turn stays short.
@@ -14,22 +14,33 @@ const LIMITED_MAX: u32 = 1_000;
 /// Tasks by their place in order.
 type Candidates = Vec<(Timestamp, TaskKey)>;
 
+/// Who was passed over.
+#[derive(Default)]
+struct Passed {
+    /// So many stand behind a limit now.
+    limited: u32,
+    /// Some for which there is no room, since nobody waits for them.
+    crowded: bool,
+}
+
 impl<R: Rows> Taking<'_, R> {
     /// Takes the best of what is ready, as much as the worker wants.
     pub(super) fn claim(&mut self, worker: WorkerId) -> Result<(), R::Error> {
         if self.turn.again && self.claimed_before(worker)? {
             return Ok(());
         }
-        let (mut units, mut ahead) = (self.turn.claim.units, self.turn.claim.ahead);
+        // What is left of what the worker wants.
+        let mut left = self.turn.claim.clone();
         let mut limited = 0;
         loop {
-            let (candidates, cut) = self.candidates(worker, limited)?;
-            let found = self.take_best(worker, candidates, &mut units, &mut ahead)?;
-            limited += found;
+            let (candidates, cut) = self.candidates(worker, &left, limited)?;
+            let passed = self.take_best(worker, candidates, &mut left)?;
+            limited += passed.limited;
             // Who was let through one limit may stand behind another now, and others go in its place.
             let opened = self.open_limits()?;
-            // Behind those that stand behind a limit now there may be others that do not.
-            if units + ahead == 0 || !(opened || found > 0 && cut) {
+            // Behind those that were passed over there may be others that are not.
+            let behind = cut && (passed.limited > 0 || passed.crowded);
+            if left.units + left.ahead == 0 || !(opened || behind) {
                 return Ok(());
             }
             if limited >= LIMITED_MAX {
@@ -39,19 +50,18 @@ impl<R: Rows> Taking<'_, R> {
         }
     }
 
-    /// Takes the best of these; how many of them stand behind a limit now.
+    /// Takes the best of these; who was passed over for a reason that does not hold for all.
     fn take_best(
         &mut self,
         worker: WorkerId,
         mut candidates: Candidates,
-        units: &mut u32,
-        ahead: &mut u32,
-    ) -> Result<u32, R::Error> {
+        left: &mut Claim,
+    ) -> Result<Passed, R::Error> {
         candidates.sort_unstable();
         let now = self.turn.now;
-        let mut limited = 0;
+        let mut passed = Passed::default();
         for (order, task) in candidates {
-            if *units + *ahead == 0 {
+            if left.units + left.ahead == 0 {
                 self.answer.more = true;
                 break;
             }
@@ -61,15 +71,20 @@ impl<R: Rows> Taking<'_, R> {
             // One that may have killed its process begins when its worker has seen to it that no
             // other such is active.
             let suspect = row.life.is_suspect();
-            let fits = weight <= *units;
+            let fits = weight <= left.units;
             let begins = fits && !suspect;
             // What has limits is taken only to begin at once: it would hold them for nothing.
-            if !fits && (*ahead == 0 || !row.planned().limits.is_empty()) {
+            if !fits && (left.ahead == 0 || !row.planned().limits.is_empty()) {
                 self.answer.more = true;
                 continue;
             }
+            let awaited = self.head(self.tasks[at].run).awaited;
+            if !awaited && left.room == 0 {
+                (self.answer.more, passed.crowded) = (true, true);
+                continue;
+            }
             if !self.take_limits(at, order)? {
-                limited += 1;
+                passed.limited += 1;
                 continue;
             }
             let row = &self.tasks[at].row;
@@ -81,10 +96,11 @@ impl<R: Rows> Taking<'_, R> {
             let claimed = self.step_at(at, &Event::Claim { worker }, due)?;
             assert!(claimed, "what is found ready can be claimed");
             if fits {
-                *units -= weight;
+                left.units -= weight;
             } else if !suspect {
-                *ahead -= 1;
+                left.ahead -= 1;
             }
+            left.room -= u32::from(!awaited);
             if begins {
                 let fence = self.tasks[at].row.life.fence;
                 let begun = self.step(at, &Event::Begin { fence })?;
@@ -93,7 +109,7 @@ impl<R: Rows> Taking<'_, R> {
             let claimed = self.claimed(at, order)?;
             self.answer.claimed.push(claimed);
         }
-        Ok(limited)
+        Ok(passed)
     }
 
     /// What the first try of this turn has claimed. It may also have changed tasks that the worker
@@ -132,9 +148,11 @@ impl<R: Rows> Taking<'_, R> {
     fn candidates(
         &mut self,
         worker: WorkerId,
+        left: &Claim,
         limited: u32,
     ) -> Result<(Candidates, bool), R::Error> {
         let Turn { claim, now, .. } = self.turn;
+        let only_awaited = left.room == 0;
         let mut found = Vec::new();
         let mut changed = 0;
         for Task { row, run, .. } in self.tasks.iter().filter(|task| task.dirty) {
@@ -145,7 +163,7 @@ impl<R: Rows> Taking<'_, R> {
             let open = due <= *now
                 && head.paused_at.is_none()
                 && row.behind.is_none()
-                && (head.awaited || !claim.only_awaited);
+                && (head.awaited || !only_awaited);
             if open
                 && self.rows.serves(worker, claim.heaviest, &head.queue, &row.plan, row.index)?
             {
@@ -156,7 +174,7 @@ impl<R: Rows> Taking<'_, R> {
         // be among what the store finds, as they were; they are left out.
         let wanted = claim.units.saturating_add(claim.ahead).saturating_add(1);
         let wanted = wanted.saturating_add(changed).saturating_add(limited);
-        let stored = self.rows.ready(worker, claim.heaviest, claim.only_awaited, wanted)?;
+        let stored = self.rows.ready(worker, claim.heaviest, only_awaited, wanted)?;
         let cut = stored.len() as u64 >= u64::from(wanted);
         let is_dirty =
             |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);

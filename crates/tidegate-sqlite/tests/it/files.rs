@@ -62,7 +62,8 @@ async fn what_was_acknowledged_is_there_after_closing_and_opening() {
     let after = store.run(id).await.unwrap().unwrap();
     assert_eq!(after, before);
     assert_eq!(after.run.ended, Some((RunOutcome::Succeeded, at(0))));
-    assert_eq!(store.output(task.key).await.unwrap().as_deref(), Some(&b"out"[..]));
+    let outputs = store.outputs(task.key, 1).await.unwrap();
+    assert_eq!(outputs, [(task.key, b"out"[..].into())]);
     assert_eq!(store.records(None, 0, 10).await.unwrap().len(), 1);
     // Its worker went away without a word.
     assert_eq!(store.dead().await.unwrap(), [worker]);

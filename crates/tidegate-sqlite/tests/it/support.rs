@@ -93,7 +93,7 @@ pub(crate) async fn enlist(store: &SqliteStore) -> WorkerId {
 pub(crate) async fn claim(store: &SqliteStore, worker: WorkerId, units: u32) -> Vec<Claimed> {
     let mut turn = turn();
     turn.worker = Some(worker);
-    turn.claim = Claim { units, ahead: 0, heaviest: 1, only_awaited: false };
+    turn.claim = Claim { units, ahead: 0, heaviest: 1, room: u32::MAX };
     take(store, turn).await.unwrap().claimed
 }
 

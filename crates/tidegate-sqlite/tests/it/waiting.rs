@@ -193,7 +193,7 @@ async fn a_rate_that_is_used_up_is_remembered_with_its_alarm() {
     assert_eq!(take(&store, turn()).await.unwrap().alarm, Some(at(60)));
     assert_sound(&store).await;
     let mut later = Turn { worker: Some(worker), now: at(60), ..turn() };
-    later.claim = Claim { units: 2, ahead: 0, heaviest: 1, only_awaited: false };
+    later.claim = Claim { units: 2, ahead: 0, heaviest: 1, room: u32::MAX };
     assert_eq!(take(&store, later).await.unwrap().claimed.len(), 1);
     assert_sound(&store).await;
 }

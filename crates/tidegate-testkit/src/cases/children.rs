@@ -368,7 +368,7 @@ pub async fn a_child_may_wait_for_its_sibling(world: &mut World) {
 pub async fn a_claim_of_what_is_awaited_takes_nothing_else(world: &mut World) {
     let Family { below, child, plan, task, .. } = family(world, one()).await;
     let alone = world.submit(&plan).await.id;
-    let only = || Claim { only_awaited: true, ..claim(9, 0) };
+    let only = || Claim { room: 0, ..claim(9, 0) };
     let taken = world.claim_with(below, only()).await.claimed;
     assert_eq!(taken.iter().map(|task| task.run).collect::<Vec<_>>(), [child]);
     assert!(taken[0].awaited);
@@ -397,13 +397,30 @@ pub async fn a_claim_of_what_is_awaited_takes_nothing_else(world: &mut World) {
     assert!(taken[0].awaited);
 }
 
+pub async fn what_is_awaited_comes_in_beyond_the_room_there_is_for_others(world: &mut World) {
+    let (parent, heavy) = (one().build(), plan("heavy").task("a", &[]).weight(2).build());
+    let (above, below) = (world.worker(&[&parent]).await, world.worker(&[&parent, &heavy]).await);
+    world.submit(&parent).await;
+    let task = world.claim_one(above).await;
+    let others = [world.submit(&parent).await.id, world.submit(&parent).await.id];
+    world.advance(SECOND);
+    let new = world.child_of(&task, &heavy, 0);
+    let child = new.id;
+    assert_eq!(world.asks(above, &task, ask::child(new)).await, None);
+    let little = Claim { room: 1, ..claim(4, 0) };
+    let turned = world.claim_with(below, little).await;
+    let taken: Vec<_> = turned.claimed.iter().map(|task| task.run).collect();
+    assert_eq!(taken, [others[0], child], "the second of the others is passed over");
+    assert!(turned.more);
+}
+
 pub async fn what_was_ready_before_somebody_waited_for_it_is_awaited_too(world: &mut World) {
     let (parent, plan) = (one().build(), plan("two").task("a", &[]).task("b", &[]).build());
     let (above, below) = (world.worker(&[&parent]).await, world.worker(&[&plan]).await);
     world.submit(&parent).await;
     let other = world.submit(&plan).await.id;
     let task = world.claim_one(above).await;
-    let only = || Claim { only_awaited: true, ..claim(9, 0) };
+    let only = || Claim { room: 0, ..claim(9, 0) };
     assert!(world.claim_with(below, only()).await.claimed.is_empty());
     assert_eq!(world.asks(above, &task, ask::run(other)).await, None);
     let taken = world.claim_with(below, only()).await.claimed;
@@ -418,7 +435,7 @@ pub async fn tasks_that_become_ready_in_an_awaited_run_are_awaited(world: &mut W
     let new = world.child_of(&task, &plan, 0);
     world.asks(above, &task, ask::child(new)).await;
     for _ in 0..2 {
-        let only = Claim { only_awaited: true, ..claim(9, 0) };
+        let only = Claim { room: 0, ..claim(9, 0) };
         let taken = world.claim_with(below, only).await.claimed;
         assert_eq!(taken.len(), 1);
         world.tell(below, change::succeed(&taken[0])).await;

@@ -81,11 +81,12 @@ pub async fn outputs_of_parents_and_inserts_of_all_above_reach_a_task(world: &mu
     assert_eq!(t2.given.inserts, [(index(0), bytes("inserts 0")), (index(1), bytes("inserts 1"))]);
     assert_eq!(t2.given.input, Some(bytes("in")));
 
-    let output = async |world: &World, task| world.store().output(task).await;
-    assert_eq!(output(world, t0.key).await.expect("it can be read"), Some(bytes("out 0")));
-    assert_eq!(output(world, t2.key).await.expect("it can be read"), None);
+    assert_eq!(world.output(t0.key).await, Some(bytes("out 0")));
+    assert_eq!(world.output(t2.key).await, None);
     world.tell(worker, change::succeed(&t2)).await;
-    assert_eq!(output(world, t2.key).await.expect("it can be read"), None);
+    assert_eq!(world.output(t2.key).await, None);
+    let all = world.store().outputs(t0.key, 3).await.expect("they can be read");
+    assert_eq!(all, [(t0.key, bytes("out 0")), (t1.key, bytes(""))], "of all three at once");
 }
 
 pub async fn what_a_task_returned_is_stored_with_its_success_only(world: &mut World) {
@@ -95,7 +96,7 @@ pub async fn what_a_task_returned_is_stored_with_its_success_only(world: &mut Wo
     let task = &claimed[0];
     let lost = Change { events: change::fail(task).events, ..change::succeed_with(task, "o", "i") };
     world.tell(worker, lost).await;
-    assert_eq!(world.store().output(task.key).await.expect("it can be read"), None);
+    assert_eq!(world.output(task.key).await, None);
     world.advance(SECOND * 60);
     let task = world.claim_one(worker).await;
     let stale = change::succeed_with(&claimed[0], "o", "i");
@@ -104,7 +105,7 @@ pub async fn what_a_task_returned_is_stored_with_its_success_only(world: &mut Wo
         Change { events: change::fail(&task).events, ..change::succeed_with(&task, "o", "i") };
     let tidy = say_and_claim(world, worker, vec![lost]).await.claimed.remove(0);
     assert!(tidy.given.outputs.is_empty() && tidy.given.inserts.is_empty());
-    assert_eq!(world.store().output(task.key).await.expect("it can be read"), None);
+    assert_eq!(world.output(task.key).await, None);
 }
 
 pub async fn two_last_parents_in_one_turn_let_their_child_go_once(world: &mut World) {

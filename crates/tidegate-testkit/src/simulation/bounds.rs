@@ -19,8 +19,6 @@ pub(super) struct Bounds {
     begun: BTreeMap<LimitKey, Vec<(Timestamp, u32)>>,
     /// The last claim of each task that was counted.
     claims: BTreeMap<TaskKey, Fence>,
-    /// Whether clocks are apart, so that nobody can tell what was begun when.
-    pub(super) has_skew: bool,
 }
 
 /// What a task takes of which limits.
@@ -48,7 +46,7 @@ impl Bounds {
             let fence = claimed.life.fence;
             if self.claims.insert(claimed.key, fence) != Some(fence) {
                 for (limit, units) in ledger.uses_of(claimed.key) {
-                    self.begins(limit, units, turn.now)?;
+                    self.begins(limit, units, turn.now, ledger.is_late(turn.now))?;
                 }
             }
         }
@@ -97,6 +95,12 @@ impl Bounds {
         Ok(())
     }
 
+    /// Whether words are about a limit with a rate, which depends on the time.
+    pub(super) fn has_rate(&self, words: &str) -> bool {
+        let rates = self.declared.values().filter(|limit| limit.most_in_time().is_some());
+        rates.map(Limit::name).any(|name| words.contains(&format!("limit \"{name}\"")))
+    }
+
     fn granted(&mut self, request: &Request, granted: Granted) -> Result<(), String> {
         let (Request::Declare(limit) | Request::Resize(limit)) = request else { return Ok(()) };
         let before = self.declared.get(limit.name());
@@ -118,16 +122,24 @@ impl Bounds {
         Ok(())
     }
 
-    fn begins(&mut self, limit: LimitKey, units: u32, now: Timestamp) -> Result<(), String> {
+    fn begins(
+        &mut self,
+        limit: LimitKey,
+        units: u32,
+        now: Timestamp,
+        is_late: bool,
+    ) -> Result<(), String> {
         let Some(declared) = self.declared.get(&*limit.name) else {
             return Err(format!("{limit} is taken and was never declared"));
         };
-        let Some(rate) = declared.most_in_time().filter(|_| !self.has_skew) else { return Ok(()) };
+        let Some(rate) = declared.most_in_time() else { return Ok(()) };
         let begun = self.begun.entry(limit.clone()).or_default();
         begun.push((now, units));
-        // Turns come to the store in another order than they were made in.
-        let is_near = |at: Timestamp| at + rate.per > now && at <= now + rate.per;
-        let recent = begun.iter().filter(|(at, _)| is_near(*at));
+        // Who is behind the time of others cannot tell what they have begun since.
+        if is_late {
+            return Ok(());
+        }
+        let recent = begun.iter().filter(|(at, _)| *at + rate.per > now);
         let (count, sum) = recent.fold((0, 0), |(count, sum), (_, units)| (count + 1, sum + units));
         match sum <= rate.units || count == 1 {
             true => Ok(()),

@@ -50,6 +50,7 @@ impl Profile {
                 poison: rate(chance, &[0, 0, 0, 12, 30]),
                 killer: rate(chance, &[0, 0, 20]),
                 never: rate(chance, &[0, 20]),
+                heavy: 4,
                 fan_outs: rate(chance, &[0, 3, 6]),
                 stored: rate(chance, &[0, 2, 2, 3]),
                 limits: rate(chance, &[0, 2, 4]),

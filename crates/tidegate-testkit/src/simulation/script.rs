@@ -183,6 +183,8 @@ pub(super) struct Mood {
     pub(super) poison: u32,
     pub(super) killer: u32,
     pub(super) never: u32,
+    /// Tasks that take several slots.
+    pub(super) heavy: u32,
     /// Tasks that are done for items.
     pub(super) fan_outs: u32,
     /// Parts that are stored.
@@ -252,7 +254,7 @@ impl Draw<'_> {
     fn task_plan(&mut self) -> TaskPlan {
         let (chance, mood) = (&mut *self.chance, self.mood);
         let mut task = TaskPlan::default();
-        if chance.one_in(4) {
+        if chance.one_in(mood.heavy) {
             task.weight = chance.small(1, HEAVIEST);
         }
         if chance.one_in(6) {

@@ -103,13 +103,15 @@ impl World {
         self.post.look(&self.ledger, &turn, &turned)?;
         self.bounds.look(&self.store, &self.ledger, &turn, &turned)?;
         self.bounds.believed(self.believed())?;
-        if turn.claim.only_awaited {
+        let is_new = |claimed: &&Claimed| !self.ledger.is_awaited(claimed.run);
+        let (new, room) = (turned.claimed.iter().filter(is_new).count(), turn.claim.room as usize);
+        if room == 0 {
             self.summary.awaited += turned.claimed.len() as u64;
-            let is_new = |claimed: &&Claimed| !self.ledger.is_awaited(claimed.run);
-            if let Some(claimed) = turned.claimed.iter().find(is_new) {
-                let (task, run) = (claimed.key.0, claimed.run);
-                return Err(format!("task {task} of {run} is claimed, and nobody waits for it"));
-            }
+        }
+        if new > room {
+            return Err(format!(
+                "{new} tasks are claimed that nobody waits for, with room for {room}"
+            ));
         }
         Ok(turned)
     }
@@ -123,6 +125,11 @@ impl World {
             is_its && entry.believes()
         });
         believing.flat_map(|((task, _), _)| self.ledger.uses_of(*task))
+    }
+
+    /// What does not happen at every step.
+    pub(super) fn audit(&mut self) -> Checked {
+        self.ledger.audit(&self.store, &self.bounds)
     }
 
     /// Who waits for a signal that is there, as far as is known. It may be under way.
@@ -505,7 +512,7 @@ impl World {
             let run = entry.claimed.run;
             // Of those that may have killed their process any number is taken.
             let counts = !self.ledger.is_awaited(run) && !entry.claimed.life.is_suspect();
-            process.dispatcher.owns(*task) && counts
+            process.dispatcher.owns(*task) && counts && !entry.dropping
         });
         let owned = owned.count() as u32;
         if owned > process.in_memory_max {

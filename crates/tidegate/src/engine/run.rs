@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidegate_core::graph::{RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Kind, Life, Reason, State};
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{Bytes, Granted, Record, Request, RunView, Scope, StoreError};
+use tidegate_core::store::{Bytes, Granted, Record, Request, RunView, Scope, StoreError, TaskKey};
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
@@ -304,8 +304,9 @@ impl Run {
         let key = at.and_then(|at| view.tasks.get(at.as_usize())).map(|task| task.key);
         let mut status = RunStatus::new(view);
         if let (Some(at), Some(key)) = (at, key) {
-            let output = self.engine.shared.store.output(key).await?;
-            status.tasks[at.as_usize()].output = output;
+            let outputs = self.engine.shared.store.outputs(key, 1).await?;
+            status.tasks[at.as_usize()].output =
+                outputs.into_iter().next().map(|(_, output)| output);
         }
         status.has_outputs = true;
         status.output(task).map_err(RunError::Output)
@@ -381,11 +382,13 @@ impl Run {
     }
 
     async fn with_outputs(&self, view: RunView) -> Result<RunStatus, RunError> {
-        let keys: Vec<_> = view.tasks.iter().map(|task| task.key).collect();
+        let (first, count) = (view.run.key.0, view.tasks.len() as u32);
         let mut status = RunStatus { has_outputs: true, ..RunStatus::new(view) };
-        for (task, key) in status.tasks.iter_mut().zip(keys) {
-            if task.kind == Kind::Succeeded {
-                task.output = self.engine.shared.store.output(key).await?;
+        for (task, output) in self.engine.shared.store.outputs(TaskKey(first), count).await? {
+            // A run has its tasks in a row.
+            let at = usize::try_from(task.0 - first).ok();
+            if let Some(task) = at.and_then(|at| status.tasks.get_mut(at)) {
+                task.output = Some(output);
             }
         }
         Ok(status)

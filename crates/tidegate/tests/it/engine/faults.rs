@@ -237,8 +237,8 @@ impl Store for Faulty {
         self.inner.runs(page)
     }
 
-    fn output(&self, task: TaskKey) -> Answer<'_, Option<Bytes>> {
-        self.inner.output(task)
+    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
+        self.inner.outputs(first, tasks)
     }
 
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
@@ -451,7 +451,7 @@ on_every_store! {
         // A claim of which this worker never hears.
         let mut turn = Turn::new(TurnId(1), std::time::SystemTime::now().into());
         turn.worker = *faulty.worker.lock().unwrap();
-        turn.claim = Claim { units: 1, ahead: 0, heaviest: 1, only_awaited: false };
+        turn.claim = Claim { units: 1, ahead: 0, heaviest: 1, room: u32::MAX };
         let taken = faulty.inner.turn(Arc::new(turn)).await.unwrap();
         assert_eq!(taken.claimed[0].run, stray.id());
         // After a turn that failed, what is owned is compared.

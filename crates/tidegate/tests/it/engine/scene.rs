@@ -221,8 +221,8 @@ impl Store for Spy {
         self.inner.runs(page)
     }
 
-    fn output(&self, task: TaskKey) -> Answer<'_, Option<Bytes>> {
-        self.inner.output(task)
+    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
+        self.inner.outputs(first, tasks)
     }
 
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
