@@ -2,23 +2,25 @@
 //!
 //! Run it with `cargo run --release --example fan_out`. `measure` is done once for each item of what
 //! `list` returned. Each item is a task of its own, with its own attempts, stored in a SQLite file;
-//! what they return comes to `total` in the order of the list.
+//! what they return comes to `total` in the order of the list. There are slots for 32 of them, but only
+//! eight gauges to measure with: that is a limit, which all workers of the store share.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tidegate::{Context, Engine, RunOutcome, TaskError, Workflow, task};
+use tidegate::{Context, Engine, Limit, RunOutcome, TaskError, Workflow, task};
 
 const ITEMS: u64 = 1_000;
-const SLOTS: u32 = 8;
+const SLOTS: u32 = 32;
+const GAUGES: u32 = 8;
 
 #[task]
 async fn list(_: &mut Context) -> Result<Vec<u64>, TaskError> {
     Ok((1..=ITEMS).collect())
 }
 
-#[task(after = [list], each = "list", retries = 2)]
+#[task(after = [list], each = "list", limits = ["gauge"], retries = 2)]
 async fn measure(context: &mut Context) -> Result<u64, TaskError> {
     let gauge = context.state::<Arc<Gauge>>()?;
     gauge.enter();
@@ -44,6 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
     let engine = Engine::builder(format!("sqlite:{}", folder.path().join("jobs.db").display()))
         .slots(SLOTS)
+        .limit(Limit::new("gauge").at_once(GAUGES))
         .workflow(squares)
         .state(gauge.clone())
         .start()
@@ -54,10 +57,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let took = began.elapsed();
     let most = gauge.most.load(Ordering::Relaxed);
     println!("{ITEMS} items in {took:.2?}: {:.0} in a second", ITEMS as f64 / took.as_secs_f64());
-    println!("at most {most} at once, on {SLOTS} slots");
+    println!("at most {most} at once, with {GAUGES} gauges and {SLOTS} slots");
 
     assert_eq!(status.outcome(), Some(RunOutcome::Succeeded));
-    assert!(most <= SLOTS);
+    assert!(most <= GAUGES);
     let measured: Vec<u64> = status.output(measure::ID)?;
     assert!(
         measured.into_iter().eq((1..=ITEMS).map(|item| item * item)),

@@ -145,12 +145,14 @@ fn check(task: &Task) -> Result<(), WorkflowError> {
     zero("weight", (plan.weight == 0).then_some(Duration::ZERO))?;
     for (number, used) in plan.limits.iter().enumerate() {
         let (task, limit) = (task.node.name.clone(), used.name.clone());
-        zero("the units of a limit", (used.units == 0).then_some(Duration::ZERO))?;
         if plan.limits[..number].iter().any(|other| other.name == used.name) {
             return Err(WorkflowError::LimitTwice { task, limit });
         }
         if limit.is_empty() || used.key.as_deref() == Some("") {
             return Err(WorkflowError::EmptyLimit { task });
+        }
+        if used.units == 0 {
+            return Err(WorkflowError::NoUnits { task, limit });
         }
     }
     Ok(())
@@ -180,6 +182,13 @@ pub enum WorkflowError {
         /// The limit.
         limit: String,
     },
+    /// A task takes nothing of a limit that it uses.
+    NoUnits {
+        /// The task.
+        task: String,
+        /// The limit.
+        limit: String,
+    },
     /// A task uses a limit without a name, or by a key without a path.
     EmptyLimit {
         /// The task.
@@ -200,6 +209,10 @@ impl fmt::Display for WorkflowError {
             WorkflowError::LimitTwice { task, limit } => write!(
                 f,
                 "task \"{task}\" uses limit \"{limit}\" twice; say once how many units it takes"
+            ),
+            WorkflowError::NoUnits { task, limit } => write!(
+                f,
+                "task \"{task}\" takes 0 units of limit \"{limit}\"; it must take at least 1"
             ),
             WorkflowError::EmptyLimit { task } => write!(
                 f,

@@ -16,6 +16,7 @@ mod gates;
 mod given_up;
 mod items;
 mod life;
+mod limits;
 mod many;
 mod parking;
 mod pauses;
