@@ -33,6 +33,9 @@ use std::time::Duration;
 /// The pause before a failed turn is handed in again: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
+/// How long what is due and was left over waits for a turn that something else gives reason for.
+const LEFT_OVER: Duration = Duration::from_millis(5);
+
 /// Changes, submits and requests in one turn, so that a turn stays short.
 const TURN_MAX: usize = 1_024;
 
@@ -362,6 +365,8 @@ impl Dispatcher {
             let again = !in_flight.failed && in_flight.turn.again;
             return again.then(|| in_flight.turn.clone());
         }
+        // What time frees is claimed in the same turn.
+        self.hungry |= self.looks_at_clock && self.alarm.is_some_and(|alarm| alarm <= now);
         let expected = self.expected();
         let room = self.in_memory_max.saturating_sub(self.tasks.len() as u32);
         // Where there is little room, what somebody here waits for may come in all the same.
@@ -492,7 +497,10 @@ impl Dispatcher {
                 self.dead.pop_front();
             }
         }
-        self.alarm = turned.alarm;
+        // What this turn has left over comes with the next, which something else gives reason for.
+        let is_left = turned.alarm.is_some_and(|alarm| alarm <= turn.now);
+        self.more |= is_left;
+        self.alarm = if is_left { Some(turn.now + LEFT_OVER) } else { turned.alarm };
     }
 
     /// What became of one change.

@@ -22,8 +22,8 @@ use crate::limit::LimitKey;
 use crate::plan::Plan;
 use crate::rows::{Head, Owned, Payload, Row, Rows, Write};
 use crate::store::{
-    Applied, Bytes, Change, Ended, Given, Granted, Happened, NewRun, Parent, RECOVER_MAX, Record,
-    Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
+    Applied, Bytes, Change, Claim, Ended, Given, Granted, Happened, NewRun, Parent, RECOVER_MAX,
+    Record, Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
 use crate::{RunId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,6 +32,10 @@ use std::time::Duration;
 
 /// Alarms that one turn looks at, so that a turn stays short.
 const DUE_MAX: u32 = 1_000;
+
+/// Parked tasks that one turn wakes although the worker does not want as many. The others are woken when
+/// somebody can take them: then they are written once, and not first as ready.
+const WOKEN_MIN: u32 = 128;
 
 /// How often a queue time-out that a pause makes longer is looked at.
 const PAUSED_LOOK: Duration = Duration::from_secs(1);
@@ -148,7 +152,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         if self.turn.again && self.was_applied(row, change) {
             // What it wants of its waits is answered again.
             if is_its {
-                self.wait_ops(at, change)?;
+                self.wait_ops(at, change, false)?;
             }
             return Ok(Applied::Yes);
         }
@@ -162,7 +166,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         if !is_its {
             return Ok(Applied::Lost { actual: Some(row.life.clone()) });
         }
-        self.wait_ops(at, change)?;
+        self.wait_ops(at, change, life.state.kind().is_terminal())?;
         // What came of its waits may have changed what is known of it, though not what it may do.
         for event in &change.events {
             let said = self.step_with(at, event, self.turn.now, change.error.as_deref())?;
@@ -233,7 +237,12 @@ impl<'t, R: Rows> Taking<'t, R> {
     fn look_at_clock(&mut self) -> Result<(), R::Error> {
         let now = self.turn.now;
         self.freed.extend(self.rows.due_limits(now, DUE_MAX)?);
+        let Claim { units, ahead, .. } = self.turn.claim;
+        let mut wakes = units.saturating_add(ahead).max(WOKEN_MIN);
         for task in self.rows.due(now, DUE_MAX)? {
+            if wakes == 0 {
+                break;
+            }
             let at = self.task(task)?.expect("what has an alarm exists");
             let row = &self.tasks[at].row;
             let stood_still = match row.life.queues_since(&row.planned().rules) {
@@ -250,6 +259,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             let woken = matches!(task.row.life.state, State::Parked { wake: Some(wake), .. } if wake <= now);
             if !self.step(at, &Event::Clock { stood_still })? && woken {
                 self.step(at, &Event::Wake)?;
+                wakes -= 1;
             }
         }
         Ok(())

@@ -12,11 +12,22 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl<'t, R: Rows> Taking<'t, R> {
-    /// What a task wants of its waits.
-    pub(super) fn wait_ops(&mut self, at: usize, change: &'t Change) -> Result<(), R::Error> {
+    /// What a task wants of its waits, before it ends or goes on.
+    pub(super) fn wait_ops(
+        &mut self,
+        at: usize,
+        change: &'t Change,
+        ends: bool,
+    ) -> Result<(), R::Error> {
         for op in &change.waits {
             let (id, outcome) = match op {
                 WaitOp::Begin { id, .. } => (id.clone(), self.begin_wait(at, op)?),
+                // No later entry will ask how they ended.
+                WaitOp::End { id, .. }
+                    if ends && matches!(id.kind, WaitKind::Sleep | WaitKind::Any) =>
+                {
+                    continue;
+                }
                 WaitOp::End { id, label, outcome } => {
                     (id.clone(), Some(self.end_own(at, id, label, outcome)?))
                 }
