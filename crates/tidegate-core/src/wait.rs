@@ -55,6 +55,11 @@ impl WaitKind {
     pub fn from_code(code: u8) -> Option<Self> {
         WaitKind::ALL.get(usize::from(code)).copied()
     }
+
+    /// Whether it is for the end of a run.
+    pub fn is_for_run(self) -> bool {
+        matches!(self, WaitKind::Child | WaitKind::Run)
+    }
 }
 
 /// By what a later entry knows a wait again.
@@ -78,6 +83,14 @@ impl WaitId {
     /// The wait for all limits that were given back, for the so many-th time.
     pub fn limits(occurrence: u32) -> Self {
         WaitId::new(WaitKind::Limits, "", occurrence)
+    }
+
+    /// That an entry has gone another way than the one before, in words.
+    pub fn differs(&self, before: &str, now: &str) -> String {
+        format!(
+            "{self} was for {before} in an earlier entry and is for {now} now; a task must ask for \
+             the same waits in the same order whenever it is entered"
+        )
     }
 }
 
@@ -118,6 +131,11 @@ pub struct Waiting {
 }
 
 impl Waiting {
+    /// One that has begun, for nothing in particular yet.
+    pub fn new(id: WaitId, label: Arc<str>, since: Timestamp) -> Self {
+        Waiting { id, label, since, due: None, run: None, outcome: None, signal: None }
+    }
+
     /// Whether it has not ended.
     pub fn is_open(&self) -> bool {
         self.outcome.is_none()

@@ -386,6 +386,7 @@ macro_rules! conformance {
                     a_retry_and_its_claim_are_yes_again
                     claims_are_given_again_as_they_were_and_no_others
                     a_claim_that_got_nothing_may_get_something_again
+                    a_turn_that_is_handed_in_again_begins_nothing_under_a_limit
                     what_the_turn_only_told_of_is_not_given_again_as_claimed
                     a_hand_back_is_yes_again_also_when_another_has_taken_it_since
                     what_was_lost_is_lost_again

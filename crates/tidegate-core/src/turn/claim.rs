@@ -73,8 +73,10 @@ impl<R: Rows> Taking<'_, R> {
             let suspect = row.life.is_suspect();
             let fits = weight <= left.units;
             let begins = fits && !suspect;
-            // What has limits is taken only to begin at once: it would hold them for nothing.
-            if !fits && (left.ahead == 0 || !row.planned().limits.is_empty()) {
+            // What has limits is taken only to begin at once: it would hold them for nothing. And not by
+            // a turn that is handed in again: its time has passed, and a rate goes by the time.
+            let has_limits = !row.planned().limits.is_empty();
+            if has_limits && self.turn.again || !fits && (left.ahead == 0 || has_limits) {
                 self.answer.more = true;
                 continue;
             }

@@ -77,7 +77,9 @@ impl<'t, R: Rows> Taking<'t, R> {
     fn begin_wait(&mut self, at: usize, op: &'t WaitOp) -> Result<Option<WaitOutcome>, R::Error> {
         let WaitOp::Begin { id, label, due, what, releasing } = op else { return Ok(None) };
         let outcome = match self.wait_of(at, id)? {
-            Some(before) if before.label != *label => Some(differs(id, &before.label, label)),
+            Some(before) if before.label != *label => {
+                Some(WaitOutcome::Refused(id.differs(&before.label, label)))
+            }
             Some(before) => before.outcome,
             None => {
                 let outcome = self.begin_new(at, id, label, what, *due, releasing)?;
@@ -104,15 +106,8 @@ impl<'t, R: Rows> Taking<'t, R> {
         due: Option<Timestamp>,
         releasing: &[Arc<str>],
     ) -> Result<Option<WaitOutcome>, R::Error> {
-        let mut wait = Waiting {
-            id: id.clone(),
-            label: label.clone(),
-            since: self.turn.now,
-            due,
-            run: None,
-            outcome: None,
-            signal: None,
-        };
+        let mut wait = Waiting::new(id.clone(), label.clone(), self.turn.now);
+        wait.due = due;
         let run = match what {
             Awaited::Time => {
                 self.put_wait(at, &wait)?;
@@ -165,9 +160,8 @@ impl<'t, R: Rows> Taking<'t, R> {
         new: &NewRun,
     ) -> Result<(), R::Error> {
         let Some(Parent { wait, label, due, releasing, .. }) = &new.parent else { return Ok(()) };
-        let (id, label, since) = (wait.clone(), label.clone(), self.turn.now);
-        let run = Some(run);
-        let wait = Waiting { id, label, since, due: *due, run, outcome: None, signal: None };
+        let mut wait = Waiting::new(wait.clone(), label.clone(), self.turn.now);
+        (wait.due, wait.run) = (*due, Some(run));
         self.put_wait(at, &wait)?;
         self.release(at, releasing)
     }
@@ -194,17 +188,10 @@ impl<'t, R: Rows> Taking<'t, R> {
         outcome: &WaitOutcome,
     ) -> Result<WaitOutcome, R::Error> {
         let now = self.turn.now;
-        let wait = self.wait_of(at, id)?.unwrap_or_else(|| Waiting {
-            id: id.clone(),
-            label: label.clone(),
-            since: now,
-            due: None,
-            run: None,
-            outcome: None,
-            signal: None,
-        });
+        let wait = self.wait_of(at, id)?;
+        let wait = wait.unwrap_or_else(|| Waiting::new(id.clone(), label.clone(), now));
         match wait.outcome {
-            _ if wait.label != *label => Ok(differs(id, &wait.label, label)),
+            _ if wait.label != *label => Ok(WaitOutcome::Refused(id.differs(&wait.label, label))),
             Some(outcome) => Ok(outcome),
             None => {
                 self.put_wait(at, &Waiting { outcome: Some(outcome.clone()), ..wait })?;
@@ -372,8 +359,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     ) -> Result<Vec<(Waiting, Option<RunId>)>, R::Error> {
         let mut waits = Vec::new();
         for wait in self.rows.waits(task)? {
-            let is_for_run = matches!(wait.id.kind, WaitKind::Child | WaitKind::Run);
-            let run = match wait.run.filter(|_| is_for_run) {
+            let run = match wait.run.filter(|_| wait.id.kind.is_for_run()) {
                 Some(run) => Some(self.run(run)?),
                 None => None,
             };
@@ -410,11 +396,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     ) -> Result<Option<String>, R::Error> {
         match self.wait_of(at, &parent.wait)? {
             Some(before) if before.label != parent.label => {
-                let WaitOutcome::Refused(why) = differs(&parent.wait, &before.label, &parent.label)
-                else {
-                    return Ok(None);
-                };
-                Ok(Some(why))
+                Ok(Some(parent.wait.differs(&before.label, &parent.label)))
             }
             Some(_) => Ok(None),
             None => {
@@ -559,12 +541,4 @@ impl<'t, R: Rows> Taking<'t, R> {
         task.row.has_waits = true;
         self.rows.put_wait(task.row.key, wait)
     }
-}
-
-/// An entry has gone another way than the one before.
-fn differs(id: &WaitId, before: &str, now: &str) -> WaitOutcome {
-    WaitOutcome::Refused(format!(
-        "{id} was for {before} in an earlier entry and is for {now} now; a task must ask for the \
-         same waits in the same order whenever it is entered"
-    ))
 }

@@ -56,7 +56,7 @@ impl Step<'_, '_> {
     /// What others know of a wait.
     pub(super) fn wait(&mut self, task: &Row, wait: &Waiting) -> Result<(), Error> {
         let (connection, id, key) = (self.snapshot.connection, &wait.id, task.key.0);
-        let for_run = matches!(id.kind, WaitKind::Child | WaitKind::Run);
+        let for_run = id.kind.is_for_run();
         if let (Some(run), true, true) = (wait.run, for_run, wait.is_open()) {
             let select = "SELECT run_ended_at IS NULL, awaited FROM task WHERE key = ?1";
             let found = connection.query_row(select, [run.0], |row| {

@@ -7,6 +7,7 @@ use crate::{Sketch, World, chain, change, claim, one};
 use std::time::Duration;
 use tidegate_core::Backoff;
 use tidegate_core::lifecycle::Kind;
+use tidegate_core::limit::Limit;
 use tidegate_core::store::{Applied, Bytes, Change, Claimed, NewRun, Request, Scope, Turned};
 
 /// What was taken, comparable.
@@ -167,6 +168,22 @@ pub async fn a_claim_that_got_nothing_may_get_something_again(world: &mut World)
     world.submit(&plan).await;
     turn.again = true;
     assert_eq!(world.take(turn).await.claimed.len(), 1);
+}
+
+/// It has kept its first time, and a rate goes by the time.
+pub async fn a_turn_that_is_handed_in_again_begins_nothing_under_a_limit(world: &mut World) {
+    world.declare(Limit::new("api").rate(1, SECOND)).await;
+    let plan = one().limit("api").build();
+    let worker = world.worker(&[&plan]).await;
+    let mut turn = world.turn_of(worker);
+    turn.claim = claim(1, 0);
+    assert!(world.take(turn.clone()).await.claimed.is_empty());
+    world.advance(SECOND / 2);
+    world.submit(&plan).await;
+    turn.again = true;
+    let turned = world.take(turn).await;
+    assert!(turned.claimed.is_empty() && turned.more, "the next turn can take it");
+    assert_eq!(world.claim_one(worker).await.life.attempt, 1);
 }
 
 /// What the worker has anyway was not given to it by this turn.

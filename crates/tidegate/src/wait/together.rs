@@ -76,11 +76,8 @@ impl<'h> Together<'h> {
         if let Some(known) = &known
             && known.label != self.label
         {
-            return Err(WaitError::Failed(TaskError::permanent(format!(
-                "{id} was for {} in an earlier entry and is for {} now; a task must ask for the same \
-                 waits in the same order whenever it is entered",
-                known.label, self.label
-            ))));
+            let why = id.differs(&known.label, &self.label);
+            return Err(WaitError::Failed(TaskError::permanent(why)));
         }
         match known.as_ref().and_then(|known| known.outcome.as_ref()) {
             Some(WaitOutcome::Won(winner)) => {

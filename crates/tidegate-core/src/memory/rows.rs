@@ -1,0 +1,366 @@
+//! How a turn finds and writes rows in memory.
+
+use super::{Lane, Memory, Pause, Signal, covered, names};
+use crate::graph::TaskIndex;
+use crate::lifecycle::WorkerId;
+use crate::limit::{Hold, Limit, LimitKey};
+use crate::plan::Plan;
+use crate::rows::{Owned, Payload, Row, Rows, Write};
+use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
+use crate::wait::{NewSignal, WaitId, WaitKind, Waiting};
+use crate::{RunId, Timestamp};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Rows for Memory {
+    type Error = Infallible;
+
+    fn find(&mut self, run: RunId) -> Result<Option<RunKey>, Infallible> {
+        Ok(self.ids.get(&run).copied())
+    }
+
+    fn find_key(
+        &mut self,
+        queue: &str,
+        workflow: &str,
+        key: &str,
+    ) -> Result<Option<RunKey>, Infallible> {
+        Ok(self.keys.get(&(queue.into(), workflow.to_owned(), key.to_owned())).copied())
+    }
+
+    fn task(&mut self, task: TaskKey) -> Result<Option<Row>, Infallible> {
+        Ok(self.tasks.get(&task).map(|(row, _)| row.clone()))
+    }
+
+    fn tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Infallible> {
+        Ok(self.rows_of(run).map(|(row, _)| row.clone()).collect())
+    }
+
+    fn due(&mut self, now: Timestamp, max: u32) -> Result<Vec<TaskKey>, Infallible> {
+        let due = self.alarms.range(..=(now, TaskKey(i64::MAX)));
+        Ok(due.take(max as usize).map(|&(_, task)| task).collect())
+    }
+
+    fn next_alarm(&mut self) -> Result<Option<Timestamp>, Infallible> {
+        let tasks = self.alarms.first().map(|&(alarm, _)| alarm);
+        let limits = self.alarms_of_limits.first().map(|&(alarm, _)| alarm);
+        Ok(tasks.into_iter().chain(limits).min())
+    }
+
+    fn owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Infallible> {
+        let owned = |task: TaskKey| {
+            let Row { life, turn, .. } = &self.tasks[&task].0;
+            Owned { task, fence: life.fence, turn: *turn, stopping: life.stopping.is_some() }
+        };
+        Ok(self.owned_by(worker).take(max as usize).map(owned).collect())
+    }
+
+    fn ready(
+        &mut self,
+        worker: WorkerId,
+        heaviest: u32,
+        only_awaited: bool,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
+        let Some(worker) = self.workers.get(&worker) else { return Ok(Vec::new()) };
+        let served = worker.queues.iter().filter(|queue| !self.is_queue_paused(queue));
+        let open = &self.open[usize::from(only_awaited)..];
+        let lanes =
+            served.flat_map(|queue| open.iter().filter_map(|open| open.get(queue.as_str())));
+        let lanes = lanes.flatten();
+        let lanes = lanes.filter(|(lane, _)| worker.can_run(lane, heaviest));
+        let mut lanes: Vec<_> = lanes.map(|(_, tasks)| tasks.iter().copied()).collect();
+
+        // The first of each lane is on the heap; who is taken makes room for the next of its lane.
+        let firsts = lanes.iter_mut().enumerate();
+        let firsts = firsts.filter_map(|(at, lane)| Some(Reverse((lane.next()?, at))));
+        let mut heap: BinaryHeap<_> = firsts.collect();
+        let mut ready = Vec::new();
+        while ready.len() < max as usize
+            && let Some(Reverse((first, at))) = heap.pop()
+        {
+            ready.push(first);
+            heap.extend(lanes[at].next().map(|next| Reverse((next, at))));
+        }
+        Ok(ready)
+    }
+
+    fn serves(
+        &mut self,
+        worker: WorkerId,
+        heaviest: u32,
+        queue: &Arc<str>,
+        plan: &Arc<Plan>,
+        task: TaskIndex,
+    ) -> Result<bool, Infallible> {
+        let Some(worker) = self.workers.get(&worker) else { return Ok(false) };
+        let lane = Lane { plan: plan.clone(), task };
+        let would = worker.serves(queue) && worker.can_run(&lane, heaviest);
+        Ok(would && !self.is_queue_paused(queue))
+    }
+
+    fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Infallible> {
+        Ok(self.kept(task, kind))
+    }
+
+    fn stood_still(
+        &mut self,
+        run: RunId,
+        queue: &str,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Duration, Infallible> {
+        let scopes = [Scope::Run(run), Scope::Queue(queue.to_owned()), Scope::Store];
+        let pauses = scopes.iter().filter_map(|scope| self.pauses.get(scope)).flatten();
+        Ok(covered(pauses.copied(), from, to))
+    }
+
+    fn allocate(&mut self, tasks: u32) -> Result<RunKey, Infallible> {
+        let first = self.last_task + 1;
+        self.last_task += i64::from(tasks);
+        Ok(RunKey(first))
+    }
+
+    fn insert(&mut self, Write { row, head, place }: Write<'_>) -> Result<(), Infallible> {
+        if row.head.is_some() {
+            let before = self.ids.insert(head.id, row.run());
+            assert!(before.is_none(), "the id of a new run was never used before");
+            if let Some(names) = names(head, &row.plan) {
+                let before = self.keys.insert(names, row.run());
+                assert!(before.is_none(), "whoever begins a run has looked for its key");
+            }
+            self.runs.entry(row.run()).or_default();
+        }
+        self.link(row, head, &place);
+        let before = self.tasks.insert(row.key, (row.clone(), place));
+        assert!(before.is_none(), "the number of a new task was never used before");
+        Ok(())
+    }
+
+    fn update(&mut self, Write { row, head, place }: Write<'_>) -> Result<(), Infallible> {
+        let before = self.tasks.insert(row.key, (row.clone(), place.clone()));
+        let (was, was_at) = before.expect("what is replaced was there");
+        // A run never changes its queue, so the head of today finds the place of yesterday.
+        self.unlink(&was, head, &was_at);
+        self.link(row, head, &place);
+        Ok(())
+    }
+
+    fn keep(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Infallible> {
+        self.payloads.insert((task, kind.code()), bytes.clone());
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record) -> Result<u64, Infallible> {
+        let seq = self.records.len() as u64 + 1;
+        self.records.push(Record { seq, ..record.clone() });
+        self.runs.entry(record.run).or_default().push(seq);
+        Ok(seq)
+    }
+
+    fn pause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Infallible> {
+        if self.is_paused(scope) {
+            return Ok(false);
+        }
+        let pauses = self.pauses.entry(scope.clone()).or_default();
+        pauses.push(Pause { from: now, to: None });
+        Ok(true)
+    }
+
+    fn unpause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Infallible> {
+        let Some(pause) = self.last_pause(scope) else { return Ok(false) };
+        // The clock of whoever ends it may be behind the clock of whoever began it.
+        pause.to = Some(now.max(pause.from));
+        Ok(true)
+    }
+
+    fn forget(&mut self, worker: WorkerId) -> Result<(), Infallible> {
+        self.remove(worker);
+        Ok(())
+    }
+
+    fn leave_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Infallible> {
+        self.words.insert((worker, task));
+        Ok(())
+    }
+
+    fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Infallible> {
+        let all = (worker, TaskKey(i64::MIN))..=(worker, TaskKey(i64::MAX));
+        Ok(self.words.extract_if(all, |_| true).map(|(_, task)| task).collect())
+    }
+
+    fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {
+        Ok(self.waits_of(task).cloned().collect())
+    }
+
+    fn wait(&mut self, task: TaskKey, id: &WaitId) -> Result<Option<Waiting>, Infallible> {
+        Ok(self.waits.get(&(task, id.clone())).cloned())
+    }
+
+    fn put_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Infallible> {
+        if let Some(before) = self.waits.insert((task, wait.id.clone()), wait.clone()) {
+            self.unlink_wait(task, &before);
+        }
+        self.link_wait(task, wait);
+        Ok(())
+    }
+
+    fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Infallible> {
+        if let Some(before) = self.waits.remove(&(task, id.clone())) {
+            self.unlink_wait(task, &before);
+        }
+        Ok(())
+    }
+
+    fn signal_wait(
+        &mut self,
+        run: RunKey,
+        name: &str,
+    ) -> Result<Option<(TaskKey, WaitId)>, Infallible> {
+        let (first, task) = (Timestamp::from_micros(i64::MIN), TaskKey(i64::MIN));
+        let from = (run, Arc::from(name), first, task, WaitId::new(WaitKind::Step, "", 0));
+        let first = self.signal_waits.range(from..).next();
+        let first = first.filter(|(of, named, ..)| *of == run && **named == *name);
+        Ok(first.map(|(.., task, id)| (*task, id.clone())))
+    }
+
+    fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Infallible> {
+        let from = (run, TaskKey(i64::MIN), WaitId::new(WaitKind::Step, "", 0));
+        let open = self.run_waits.range(from..).take_while(|(of, ..)| *of == run);
+        Ok(open.map(|(_, task, id)| (*task, id.clone())).collect())
+    }
+
+    fn waited_by(&mut self, run: RunKey, tasks: u32) -> Result<Vec<RunKey>, Infallible> {
+        let tasks = (0..tasks).map(|index| run.task(TaskIndex::from_u32(index)));
+        let waits = tasks.flat_map(|task| self.waits_of(task));
+        let open = waits.filter(|wait| wait.is_open() && wait.id.kind.is_for_run());
+        Ok(open.filter_map(|wait| wait.run).collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    fn add_signal(
+        &mut self,
+        run: RunKey,
+        signal: &NewSignal,
+        _: Timestamp,
+    ) -> Result<u64, Infallible> {
+        let NewSignal { id, name, body, .. } = signal.clone();
+        let (number, signal) =
+            (self.signals.len() as u64 + 1, Signal { id, run, name, body, taken_by: None });
+        self.link_signal(number, &signal);
+        self.signals.push(signal);
+        Ok(number)
+    }
+
+    fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Infallible> {
+        Ok(self.sent.contains(&(run, id)))
+    }
+
+    fn next_signal(
+        &mut self,
+        run: RunKey,
+        name: &str,
+    ) -> Result<Option<(u64, Option<Bytes>)>, Infallible> {
+        let mut signals = self.untaken.range((run, Arc::from(name), 0)..);
+        let next = signals.next().filter(|(of, named, _)| *of == run && **named == *name);
+        Ok(next.map(|(.., number)| (*number, self.signals[*number as usize - 1].body.clone())))
+    }
+
+    fn take_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Infallible> {
+        let taken = &mut self.signals[signal as usize - 1];
+        taken.taken_by = by;
+        let taken = taken.clone();
+        self.link_signal(signal, &taken);
+        Ok(())
+    }
+
+    fn limit(&mut self, name: &str) -> Result<Option<Limit>, Infallible> {
+        Ok(self.limits.get(name).cloned())
+    }
+
+    fn set_limit(&mut self, limit: &Limit) -> Result<(), Infallible> {
+        self.limits.insert(limit.name().to_owned(), limit.clone());
+        Ok(())
+    }
+
+    fn in_use(&mut self, limit: &LimitKey) -> Result<u32, Infallible> {
+        Ok(self.units_of(limit))
+    }
+
+    fn holds(&mut self, task: TaskKey) -> Result<Vec<Hold>, Infallible> {
+        Ok(self.holds_of(task).cloned().collect())
+    }
+
+    fn hold(&mut self, task: TaskKey, hold: &Hold) -> Result<(), Infallible> {
+        self.holds.insert((task, hold.limit.clone()), hold.clone());
+        self.held.insert((hold.limit.clone(), task));
+        Ok(())
+    }
+
+    fn let_go(&mut self, task: TaskKey, limit: &LimitKey) -> Result<(), Infallible> {
+        self.holds.remove(&(task, limit.clone()));
+        self.held.remove(&(limit.clone(), task));
+        Ok(())
+    }
+
+    fn begun(&mut self, limit: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Infallible> {
+        Ok(self.begun.get(limit).cloned().unwrap_or_default())
+    }
+
+    fn note_begun(
+        &mut self,
+        limit: &LimitKey,
+        at: Timestamp,
+        units: u32,
+        forget: Timestamp,
+    ) -> Result<(), Infallible> {
+        let begun = self.begun.entry(limit.clone()).or_default();
+        begun.retain(|(at, _)| *at >= forget);
+        begun.push((at, units));
+        Ok(())
+    }
+
+    fn behind(
+        &mut self,
+        limit: &LimitKey,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
+        let lanes = self.behind.get(limit).into_iter().flat_map(BTreeMap::values).flatten();
+        let mut first: Vec<_> =
+            lanes.flat_map(|(_, tasks)| tasks.iter().copied().take(max as usize)).collect();
+        first.sort_unstable();
+        Ok(first)
+    }
+
+    fn keys_behind(&mut self, name: &str) -> Result<Vec<LimitKey>, Infallible> {
+        let all = self.behind.range(LimitKey::new(name, "")..).map(|(limit, _)| limit);
+        Ok(all.take_while(|limit| *limit.name == *name).cloned().collect())
+    }
+
+    fn limit_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, Infallible> {
+        Ok(self.limit_alarms.get(limit).copied())
+    }
+
+    fn set_limit_alarm(
+        &mut self,
+        limit: &LimitKey,
+        alarm: Option<Timestamp>,
+    ) -> Result<(), Infallible> {
+        let before = match alarm {
+            Some(alarm) => self.limit_alarms.insert(limit.clone(), alarm),
+            None => self.limit_alarms.remove(limit),
+        };
+        if let Some(before) = before {
+            self.alarms_of_limits.remove(&(before, limit.clone()));
+        }
+        self.alarms_of_limits.extend(alarm.map(|alarm| (alarm, limit.clone())));
+        Ok(())
+    }
+
+    fn due_limits(&mut self, now: Timestamp, max: u32) -> Result<Vec<LimitKey>, Infallible> {
+        let due = self.alarms_of_limits.iter().take_while(|(alarm, _)| *alarm <= now);
+        Ok(due.take(max as usize).map(|(_, limit)| limit.clone()).collect())
+    }
+}
