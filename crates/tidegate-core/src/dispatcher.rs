@@ -161,6 +161,7 @@ impl Dispatcher {
                 self.looks_at_clock = true;
             }
             Input::Alarm => self.looks_at_clock = true,
+            Input::Ready => (self.more, self.hungry) = (true, true),
             Input::RollCall => self.calls_roll = true,
             Input::Dead(workers) => {
                 let mine = self.worker;

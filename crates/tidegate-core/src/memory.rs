@@ -22,8 +22,9 @@ use crate::limit::{Hold, Limit, LimitKey, LimitState};
 use crate::plan::Plan;
 use crate::rows::{Gate, Head, Payload, Place, Row};
 use crate::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved, WhyUnserved,
+    Answer, Bytes, Counts, Ended, Finding, NewWorker, Record, RunKey, RunSummary, RunView,
+    RunsPage, Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved,
+    WhyUnserved,
 };
 use crate::wait::{WaitId, WaitKind, Waiting};
 use crate::{RunId, Timestamp, audit, limit, turn};
@@ -113,6 +114,10 @@ impl Store for MemoryStore {
 
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
         self.with(move |memory| memory.view(run))
+    }
+
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+        self.with(move |memory| runs.into_iter().filter_map(|run| memory.end_of(run)).collect())
     }
 
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {
@@ -482,6 +487,12 @@ impl Memory {
                 .map(|error| String::from_utf8_lossy(&error).into_owned()),
         });
         Some(RunView { run: self.summary(key), tasks: tasks.collect() })
+    }
+
+    fn end_of(&self, run: RunId) -> Option<Ended> {
+        let &key = self.ids.get(&run)?;
+        let (outcome, _) = self.head(key).ended?;
+        Some(Ended { key, id: run, outcome })
     }
 
     fn summary(&self, key: RunKey) -> RunSummary {

@@ -50,8 +50,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// turn may be handed in again, marked so.
     fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned>;
 
+    /// Returns when somebody else has done something that concerns the worker since it last asked, and
+    /// says what. It may miss something, and never return: the store is looked at now and then anyway.
+    fn news(&self, _worker: WorkerId) -> Answer<'_, News> {
+        Box::pin(std::future::pending())
+    }
+
     /// A run with its tasks, as it is at one instant.
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>>;
+
+    /// Those of these runs that have ended.
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>>;
 
     /// Runs from new to old, without their tasks.
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>>;
@@ -509,6 +518,17 @@ pub struct Ended {
     pub id: RunId,
     /// How it ended.
     pub outcome: RunOutcome,
+}
+
+/// What somebody else has done that concerns a worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct News {
+    /// Something has happened to its tasks: its next turn tells what.
+    pub word: bool,
+    /// Something is ready that it could run.
+    pub ready: bool,
+    /// A run has ended.
+    pub ended: bool,
 }
 
 /// One row of what happened, written in the transaction in which it happened and never changed.

@@ -374,7 +374,7 @@ fn outcome_code(outcome: RunOutcome) -> u8 {
     }
 }
 
-fn outcome_from(code: u8) -> Result<RunOutcome, Corrupt> {
+pub(crate) fn outcome_from(code: u8) -> Result<RunOutcome, Corrupt> {
     match code {
         0 => Ok(RunOutcome::Succeeded),
         1 => Ok(RunOutcome::Failed),

@@ -3,6 +3,7 @@
 //! What is remembered is true as long as nobody else has written, which the database tells at the
 //! beginning of each transaction; and it is forgotten when a transaction is rolled back.
 
+use crate::bell::Bells;
 use crate::columns::{Belongs, worker_id};
 use crate::error::{Error, is_busy};
 use crate::lanes::{Lane, Paused, Served};
@@ -12,17 +13,17 @@ use crate::plans::{self, Catalog, Plans};
 use crate::sql::Statements;
 use rusqlite::{ErrorCode, OptionalExtension};
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
-use tidegate_core::Timestamp;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::keys::KeyMap;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::Limit;
 use tidegate_core::plan::Plan;
 use tidegate_core::rows::{Gate, Row};
-use tidegate_core::store::{Bytes, NewWorker, TaskKey};
+use tidegate_core::store::{Bytes, NewWorker, News, TaskKey, Turn, Turned};
+use tidegate_core::{Timestamp, turn};
 
 /// The writer's connection.
 pub(crate) struct Ledger<'c> {
@@ -31,6 +32,12 @@ pub(crate) struct Ledger<'c> {
     pub(crate) catalog: Catalog,
     plans: Plans,
     pub(crate) seen: Seen,
+    /// Workers as they have presented themselves, which they do once.
+    workers: HashMap<WorkerId, Served>,
+    pub(crate) stirred: Stirred,
+    /// Whom to tell of what once the transaction counts.
+    news: BTreeMap<WorkerId, News>,
+    bells: Bells,
     locks: Locks,
     /// What the database last said about others that write.
     data_version: i64,
@@ -44,8 +51,8 @@ pub(crate) struct Seen {
     pub(crate) last_record: Option<i64>,
     last_lane: Option<i64>,
     paused: Option<Paused>,
-    /// `None` is a worker that is not known.
-    workers: HashMap<WorkerId, Option<Served>>,
+    /// The workers that are known.
+    known: Option<Arc<HashSet<WorkerId>>>,
     /// Lanes in which nothing stands behind an open gate.
     pub(crate) empty: HashSet<(Gate, i64)>,
     /// Whether there is something behind the gate of runs that some task waits for.
@@ -61,6 +68,19 @@ pub(crate) struct Seen {
     owned: KeyMap<TaskKey, Row>,
     /// The input that was read last. It never changes, and many tasks may be given it.
     pub(crate) input: Option<(TaskKey, Bytes)>,
+}
+
+/// What a turn has done that may concern others than whose turn it is.
+#[derive(Default)]
+pub(crate) struct Stirred {
+    /// Whether there is anybody else.
+    pub(crate) by_others: bool,
+    /// Workers for whom there are words.
+    pub(crate) words: BTreeSet<WorkerId>,
+    /// Lanes in which something can be claimed.
+    pub(crate) lanes: HashSet<i64>,
+    /// Whether a run has ended.
+    pub(crate) ended: bool,
 }
 
 /// Tasks that are remembered. Those of a worker that has more wait long, and are looked up.
@@ -83,24 +103,6 @@ impl Seen {
     pub(crate) fn recall(&mut self, task: TaskKey) -> Option<Row> {
         self.owned.remove(&task)
     }
-
-    /// The lanes behind these gates in which there may be something for a worker; both it and what is
-    /// paused were looked up.
-    pub(crate) fn lanes(
-        &self,
-        worker: WorkerId,
-        heaviest: u32,
-        gates: &[Gate],
-    ) -> Vec<(Gate, i64)> {
-        let Some(Some(served)) = self.workers.get(&worker) else { return Vec::new() };
-        let may_run = |lane: &&Lane| {
-            let stopped = self.paused.as_ref().is_some_and(|paused| paused.stops(&lane.queue));
-            lane.weight <= heaviest && !stopped
-        };
-        let lanes = served.lanes.iter().filter(may_run);
-        let lanes = lanes.flat_map(|lane| gates.iter().map(|&gate| (gate, lane.id)));
-        lanes.filter(|lane| !self.empty.contains(lane)).collect()
-    }
 }
 
 impl<'c> Ledger<'c> {
@@ -111,6 +113,10 @@ impl<'c> Ledger<'c> {
             catalog: Catalog::default(),
             plans: Plans::default(),
             seen: Seen::default(),
+            workers: HashMap::new(),
+            stirred: Stirred::default(),
+            news: BTreeMap::new(),
+            bells: Bells::new(opened.place.locks.clone()),
             locks: Locks::new(opened.place.locks.clone()),
             data_version: -1,
         })
@@ -148,7 +154,36 @@ impl<'c> Ledger<'c> {
             _ => Error::Sqlite(error),
         })?;
         self.locks.committed();
+        std::mem::take(&mut self.news)
+            .into_iter()
+            .for_each(|(who, what)| self.bells.ring(who, what));
         Ok(())
+    }
+
+    /// Takes a turn, and finds out whom else it concerns.
+    pub(crate) fn take(&mut self, turn: &Turn) -> Result<Turned, Error> {
+        let known = self.known()?;
+        let others = known.iter().filter(|worker| Some(**worker) != turn.worker);
+        let others: Vec<WorkerId> = others.copied().collect();
+        self.stirred = Stirred { by_others: !others.is_empty(), ..Stirred::default() };
+        let turned = turn::take(self, turn)?;
+        let stirred = std::mem::take(&mut self.stirred);
+        for worker in others {
+            let ready = !stirred.lanes.is_empty() && {
+                let served = self.served(worker)?;
+                served.is_some_and(|served| {
+                    served.lanes.iter().any(|l| stirred.lanes.contains(&l.id))
+                })
+            };
+            let news = News { word: stirred.words.contains(&worker), ready, ended: stirred.ended };
+            if news != News::default() {
+                let before = self.news.entry(worker).or_default();
+                before.word |= news.word;
+                before.ready |= news.ready;
+                before.ended |= news.ended;
+            }
+        }
+        Ok(turned)
     }
 
     /// Nothing that was written since the beginning has happened. Also good after a failed commit,
@@ -162,6 +197,8 @@ impl<'c> Ledger<'c> {
             tracing::error!(%error, "a transaction could not be rolled back");
         }
         self.seen = Seen::default();
+        self.workers.clear();
+        self.news.clear();
         self.catalog = Catalog::default();
         self.plans = Plans::default();
     }
@@ -256,18 +293,31 @@ impl<'c> Ledger<'c> {
         self.seen.paused = None;
     }
 
+    /// The workers that are known.
+    fn known(&mut self) -> Result<Arc<HashSet<WorkerId>>, Error> {
+        if let Some(known) = &self.seen.known {
+            return Ok(known.clone());
+        }
+        let known = self.sql.workers.query_map([], |row| row.get(0).map(worker_id))?;
+        let known = Arc::new(known.collect::<rusqlite::Result<HashSet<_>>>()?);
+        self.workers.retain(|worker, _| known.contains(worker));
+        self.bells.keep(|worker| known.contains(&worker));
+        Ok(self.seen.known.insert(known).clone())
+    }
+
     /// What a worker serves, with all lanes there are; `None` if there is no such worker.
     pub(crate) fn served(&mut self, worker: WorkerId) -> Result<Option<&Served>, Error> {
-        let Ledger { sql, seen, .. } = self;
-        let Seen { workers, last_lane, .. } = seen;
+        if !self.known()?.contains(&worker) {
+            return Ok(None);
+        }
+        let Ledger { sql, seen, workers, .. } = self;
         let served = match workers.entry(worker) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(vacant) => vacant.insert(load_worker(sql, worker)?),
         };
-        let Some(served) = served else { return Ok(None) };
-        let last = match *last_lane {
+        let last = match seen.last_lane {
             Some(last) => last,
-            None => *last_lane.insert(sql.last_lane.query_row([], |row| row.get(0))?),
+            None => *seen.last_lane.insert(sql.last_lane.query_row([], |row| row.get(0))?),
         };
         if served.last < last {
             let mut rows = sql.worker_lanes.query((worker.0 as i64, served.last))?;
@@ -280,6 +330,24 @@ impl<'c> Ledger<'c> {
         Ok(Some(served))
     }
 
+    /// The lanes behind these gates in which there may be something for a worker; both it and what is
+    /// paused were looked up.
+    pub(crate) fn lanes(
+        &self,
+        worker: WorkerId,
+        heaviest: u32,
+        gates: &[Gate],
+    ) -> Vec<(Gate, i64)> {
+        let Some(served) = self.workers.get(&worker) else { return Vec::new() };
+        let may_run = |lane: &&Lane| {
+            let stopped = self.seen.paused.as_ref().is_some_and(|paused| paused.stops(&lane.queue));
+            lane.weight <= heaviest && !stopped
+        };
+        let lanes = served.lanes.iter().filter(may_run);
+        let lanes = lanes.flat_map(|lane| gates.iter().map(|&gate| (gate, lane.id)));
+        lanes.filter(|lane| !self.seen.empty.contains(lane)).collect()
+    }
+
     /// Adds a worker, alive.
     pub(crate) fn enlist(&mut self, new: &NewWorker) -> Result<WorkerId, Error> {
         let id = self.sql.enlist.insert((&new.name, new.now.as_micros(), new.slots))?;
@@ -289,11 +357,9 @@ impl<'c> Ledger<'c> {
         for (workflow, task) in &new.knows {
             self.sql.add_worker_knows.execute((id, workflow, task))?;
         }
-        let known = self.sql.workers.query_map([], |row| row.get(0).map(worker_id))?;
-        let known = known.collect::<rusqlite::Result<HashSet<_>>>()?;
-        let worker = worker_id(id);
+        self.seen.known = None;
+        let (worker, known) = (worker_id(id), self.known()?);
         self.locks.take(worker, |worker| known.contains(&worker))?;
-        self.seen.workers.remove(&worker);
         Ok(worker)
     }
 
@@ -314,17 +380,14 @@ impl<'c> Ledger<'c> {
         self.sql.forget_queues.execute([id])?;
         self.sql.forget_knows.execute([id])?;
         self.forget_words(worker)?;
-        self.seen.workers.remove(&worker);
+        self.seen.known = None;
         self.locks.doom(worker);
         Ok(())
     }
 }
 
-fn load_worker(sql: &mut Statements<'_>, worker: WorkerId) -> Result<Option<Served>, Error> {
+fn load_worker(sql: &mut Statements<'_>, worker: WorkerId) -> Result<Served, Error> {
     let id = worker.0 as i64;
-    if !sql.worker.exists([id])? {
-        return Ok(None);
-    }
     let queues = sql.worker_queues.query_map([id], |row| row.get(0))?;
     let queues = queues.collect::<rusqlite::Result<_>>()?;
     let mut knows: HashMap<String, HashSet<String>> = HashMap::new();
@@ -332,7 +395,7 @@ fn load_worker(sql: &mut Statements<'_>, worker: WorkerId) -> Result<Option<Serv
     while let Some(row) = rows.next()? {
         knows.entry(row.get(0)?).or_default().insert(row.get(1)?);
     }
-    Ok(Some(Served { queues, knows, lanes: Vec::new(), last: 0 }))
+    Ok(Served { queues, knows, lanes: Vec::new(), last: 0 })
 }
 
 /// What a pause stops, as the number that is kept.

@@ -15,12 +15,13 @@
 //! - `plans`, `lanes`: what the writer remembers between transactions.
 //! - `sql`, `columns`: the statements, and rows from and to columns.
 //! - `reader`, `explain`, `audit`: reading.
-//! - `lock`: which workers are alive; whose turn it is to write.
+//! - `lock`, `bell`: which workers are alive; whose turn it is to write; how a worker hears of others.
 //!
 //! Invariants: nothing here knows what a state means; nothing is answered before it is committed;
 //! what is remembered between transactions is forgotten when one is rolled back.
 
 mod audit;
+mod bell;
 mod columns;
 mod error;
 mod explain;

@@ -11,6 +11,7 @@
 //! The database file itself is never opened here: closing it would release the locks that SQLite has
 //! on it in this process.
 
+use crate::bell;
 use crate::error::Error;
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -82,6 +83,7 @@ impl LockFolder {
             let Some(worker) = number.and_then(|n| n.parse().ok()).map(WorkerId) else { continue };
             if !is_known(worker) && matches!(self.is_alive(worker), Ok(false)) {
                 // What cannot be removed is in nobody's way.
+                let _ = fs::remove_file(self.bell_of(worker));
                 let _ = fs::remove_file(self.file_of(worker));
             }
         }
@@ -90,6 +92,11 @@ impl LockFolder {
     /// Where a worker notes what it has begun outside the database.
     pub(crate) fn notes_of(&self, worker: WorkerId) -> PathBuf {
         self.path.join(format!("{}.notes", worker.0))
+    }
+
+    /// Where a worker is rung.
+    pub(crate) fn bell_of(&self, worker: WorkerId) -> PathBuf {
+        self.path.join(format!("{}.bell", worker.0))
     }
 
     fn file_of(&self, worker: WorkerId) -> PathBuf {
@@ -126,6 +133,9 @@ impl Locks {
             Err(TryLockError::Error(error)) => Err(error),
         });
         let file = locked.map_err(|source| Error::Lock { file: path, source })?;
+        if let Err(error) = bell::make(&self.folder.bell_of(worker)) {
+            tracing::debug!(%error, "no doorbell; what others do is seen once a second");
+        }
         self.held.insert(worker, file);
         self.taken.push(worker);
         self.folder.remove_strays(is_known);
@@ -154,6 +164,7 @@ impl Locks {
     }
 
     fn remove(&mut self, worker: WorkerId) {
+        let _ = fs::remove_file(self.folder.bell_of(worker));
         // One that cannot be removed is a stray, and removed later.
         let _ = fs::remove_file(self.folder.file_of(worker));
         self.held.remove(&worker);

@@ -3,7 +3,7 @@
 //! Each read is one transaction, or several where it is long, so that none holds a snapshot for more
 //! than a moment: while one is held, the log cannot begin anew.
 
-use crate::columns::{self, read_record, worker_id};
+use crate::columns::{self, outcome_from, read_record, worker_id};
 use crate::error::Error;
 use crate::limits;
 use crate::open::Place;
@@ -21,8 +21,8 @@ use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::rows::{Payload, Row};
 use tidegate_core::store::{
-    Bytes, Counts, Record, RunKey, RunSummary, RunView, RunsPage, StoreError, TaskKey, TaskView,
-    UNSERVED_MAX, Unserved, WhyUnserved,
+    Bytes, Counts, Ended, Record, RunKey, RunSummary, RunView, RunsPage, StoreError, TaskKey,
+    TaskView, UNSERVED_MAX, Unserved, WhyUnserved,
 };
 use tokio::sync::oneshot;
 
@@ -152,6 +152,24 @@ impl Reading {
             };
             Ok(Some(RunView { run, tasks: rows.into_iter().zip(errors).map(view).collect() }))
         })
+    }
+
+    /// Those of these runs that have ended.
+    pub(crate) fn ended(&mut self, runs: &[RunId]) -> Result<Vec<Ended>, Error> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let mut find = transaction.prepare(
+            "SELECT key, outcome FROM task WHERE run_id = ?1 AND run_ended_at IS NOT NULL",
+        )?;
+        let mut ended = Vec::new();
+        for &id in runs {
+            let found = find.query_row([id.as_u128().to_be_bytes()], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, u8>(1)?))
+            });
+            let Some((key, outcome)) = found.optional()? else { continue };
+            let outcome = outcome_from(outcome).map_err(|source| Error::Task { key, source })?;
+            ended.push(Ended { key: RunKey(key), id, outcome });
+        }
+        Ok(ended)
     }
 
     pub(crate) fn runs(&mut self, page: &RunsPage) -> Result<Vec<RunSummary>, Error> {

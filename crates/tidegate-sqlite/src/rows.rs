@@ -39,9 +39,10 @@ impl Ledger<'_> {
         if gate == Gate::Awaited {
             self.seen.awaited = Some(true);
         }
-        if !self.seen.empty.is_empty() {
+        if !self.seen.empty.is_empty() || self.stirred.by_others {
             let lane = self.belongs(&head.queue, &row.plan, row.index)?.lane;
             self.seen.empty.remove(&(gate, lane));
+            self.stirred.lanes.insert(lane);
         }
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Rows for Ledger<'_> {
         self.paused()?;
         self.served(worker)?;
         let gates = self.open_gates(only_awaited)?;
-        let lanes = self.seen.lanes(worker, heaviest, &gates);
+        let lanes = self.lanes(worker, heaviest, &gates);
         let rows = (max as usize).div_ceil(lanes.len().max(1)).max(LANE_ROWS_MIN);
         let mut merge = Merge::default();
         for lane in lanes {
@@ -235,6 +236,7 @@ impl Rows for Ledger<'_> {
             None => &mut self.sql.update,
         };
         bind_changing(update, &write, behind)?;
+        self.stirred.ended |= write.row.head.as_ref().is_some_and(|head| head.ended.is_some());
         let updated = update.raw_execute()?;
         assert_eq!(updated, 1, "what is replaced was there");
         self.seen.remember(write.row);

@@ -262,7 +262,6 @@ statements! {
     have_words = "SELECT id FROM worker WHERE EXISTS \
                   (SELECT 1 FROM word WHERE word.worker = worker.id)";
 
-    worker = "SELECT id FROM worker WHERE id = ?1";
     workers = "SELECT id FROM worker";
     worker_queues = "SELECT queue FROM worker_queue WHERE worker = ?1";
     worker_knows = "SELECT workflow, task FROM worker_knows WHERE worker = ?1";

@@ -1,7 +1,9 @@
 //! The store itself, which only passes on what it is asked to those who can do it.
 
 use crate::audit;
+use crate::bell::Ears;
 use crate::error::Error;
+use crate::ledger::Ledger;
 use crate::open::{self, OpenError, Options, Place};
 use crate::reader::Readers;
 use crate::writer::{Writer, message};
@@ -12,10 +14,10 @@ use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, StoreError, TaskKey, Turn, Turned, Unserved,
+    Answer, Bytes, Counts, Ended, Finding, NewWorker, News, Record, RunKey, RunSummary, RunView,
+    RunsPage, Store, StoreError, TaskKey, Turn, Turned, Unserved,
 };
-use tidegate_core::{RunId, Timestamp, turn};
+use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
 
 /// A store in a SQLite database.
@@ -26,6 +28,7 @@ use tokio::sync::oneshot;
 pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
+    ears: Ears,
     place: Place,
 }
 
@@ -57,7 +60,8 @@ impl SqliteStore {
         };
         let readers = Readers::start(place.clone()).map_err(failed)?;
         let writer = Writer::start(opened).map_err(failed)?;
-        Ok(SqliteStore { writer, readers, place })
+        let ears = Ears::new(place.locks.clone());
+        Ok(SqliteStore { writer, readers, ears, place })
     }
 
     /// Where the database is: the whole path, without links.
@@ -100,11 +104,20 @@ impl Store for SqliteStore {
     }
 
     fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
-        Box::pin(self.writer.write(move |ledger| turn::take(ledger, &turn), &self.place))
+        let take = move |ledger: &mut Ledger<'_>| ledger.take(&turn);
+        Box::pin(self.writer.write(take, &self.place))
+    }
+
+    fn news(&self, worker: WorkerId) -> Answer<'_, News> {
+        Box::pin(self.ears.hear(worker))
     }
 
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
         Box::pin(self.readers.read(move |reading| reading.run(run)))
+    }
+
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+        Box::pin(self.readers.read(move |reading| reading.ended(&runs)))
     }
 
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {

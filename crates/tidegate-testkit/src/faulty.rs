@@ -7,8 +7,8 @@ use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, StoreError, TaskKey, Turn, Turned, Unserved,
+    Answer, Bytes, Counts, Ended, Finding, NewWorker, Record, RunKey, RunSummary, RunView,
+    RunsPage, Store, StoreError, TaskKey, Turn, Turned, Unserved,
 };
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
@@ -142,6 +142,10 @@ impl Store for Faulty {
 
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
         self.inner.run(run)
+    }
+
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+        self.inner.ended(runs)
     }
 
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {

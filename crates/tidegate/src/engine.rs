@@ -96,6 +96,8 @@ pub(crate) struct Shared {
     pool: SlotPool,
     workflows: HashMap<String, Workflow>,
     queue: Arc<str>,
+    /// Whether it runs tasks.
+    serves: bool,
     inbox: mpsc::UnboundedSender<Message>,
     reports: mpsc::UnboundedSender<Report>,
     events: broadcast::Sender<Event>,
@@ -104,6 +106,22 @@ pub(crate) struct Shared {
     clock: Clock,
     /// After so long a wait of a parkable task becomes a row.
     park_after: Duration,
+    watch: Watch,
+}
+
+/// How a worker learns of what nobody in its process has told it.
+#[derive(Debug, Clone, Copy)]
+struct Watch {
+    /// How often it looks: dead workers are looked for, and the net under all wake-ups is drawn in.
+    every: Duration,
+    /// Whether it hears at once of what others do.
+    hears: bool,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Watch { every: Duration::from_secs(1), hears: true }
+    }
 }
 
 /// What time it is.
@@ -220,7 +238,8 @@ impl Engine {
 
     /// How things stand. See [`Metrics`] for what each number means.
     pub fn metrics(&self) -> Metrics {
-        self.shared.metrics.read(&self.shared.pool)
+        let metrics = self.shared.metrics.read(&self.shared.pool);
+        if self.shared.serves { metrics } else { Metrics { slots: 0, ..metrics } }
     }
 
     /// How many tasks of the store stand where: the depth of its queues.

@@ -37,6 +37,8 @@ pub enum Input {
     Retry,
     /// The time the store wanted to be looked at has come, or somebody else may have changed it.
     Alarm,
+    /// Somebody else has made something ready.
+    Ready,
     /// Time to compare what the store thinks this worker owns with what it has.
     RollCall,
     /// These workers are dead.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot happen in a test fails it")]
 
+#[cfg(target_os = "linux")]
+mod bells;
 mod files;
 mod opening;
 mod processes;

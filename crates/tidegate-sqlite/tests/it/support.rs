@@ -79,12 +79,21 @@ pub(crate) async fn submit(store: &SqliteStore, input: &[u8]) -> Result<RunId, S
 }
 
 pub(crate) async fn enlist(store: &SqliteStore) -> WorkerId {
-    let knows = ["w", "other"].map(|workflow| (workflow.to_owned(), "only".to_owned()));
+    enlist_for(store, &["default"], &["w", "other"]).await
+}
+
+/// A worker that serves these queues and knows these workflows.
+pub(crate) async fn enlist_for(
+    store: &SqliteStore,
+    queues: &[&str],
+    workflows: &[&str],
+) -> WorkerId {
+    let knows = workflows.iter().map(|workflow| ((*workflow).to_owned(), "only".to_owned()));
     let worker = NewWorker {
         now: at(0),
         name: "test".to_owned(),
-        queues: vec!["default".to_owned()],
-        knows: knows.into(),
+        queues: queues.iter().map(|&queue| queue.to_owned()).collect(),
+        knows: knows.collect(),
         slots: 1,
     };
     store.enlist(worker).await.unwrap()

@@ -2,7 +2,7 @@
 
 use super::SECOND;
 use crate::{QUEUE, World, chain, change, claim, one, plan};
-use tidegate_core::graph::OnFailure;
+use tidegate_core::graph::{OnFailure, RunOutcome};
 use tidegate_core::lifecycle::{Activity, CancelledBy, Failure, Fence, Kind, Life, Reason, State};
 use tidegate_core::store::{
     Counts, Happened, NewRun, NewWorker, Record, Request, RunKey, RunsPage, Scope, WhyUnserved,
@@ -178,6 +178,22 @@ pub async fn records_are_read_page_by_page_of_one_run_or_of_all(world: &mut Worl
 async fn ids(world: &World, page: RunsPage) -> Vec<RunId> {
     let runs = world.store().runs(page).await.expect("runs can be listed");
     runs.iter().map(|run| run.id).collect()
+}
+
+pub async fn of_several_runs_those_that_have_ended_are_told(world: &mut World) {
+    let plan = one().build();
+    let worker = world.worker(&[&plan]).await;
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        runs.push(world.submit(&plan).await.id);
+    }
+    let task = world.claim_one(worker).await;
+    world.tell(worker, change::succeed(&task)).await;
+    world.request(Request::Cancel(runs[1])).await;
+    let asked = [runs.clone(), vec![RunId::from_u128(7)]].concat();
+    let ended = world.store().ended(asked).await.expect("the store answers");
+    let ended: Vec<_> = ended.into_iter().map(|ended| (ended.id, ended.outcome)).collect();
+    assert_eq!(ended, [(runs[0], RunOutcome::Succeeded), (runs[1], RunOutcome::Cancelled)]);
 }
 
 pub async fn runs_are_listed_from_new_to_old_page_by_page(world: &mut World) {

@@ -1,7 +1,7 @@
 //! Starting an engine.
 
 use super::worker::Worker;
-use super::{Clock, Engine, Shared, event, pulse};
+use super::{Clock, Engine, Shared, Watch, event, pulse};
 use crate::context::States;
 use crate::slot::SlotPool;
 #[cfg(unix)]
@@ -210,6 +210,7 @@ pub struct EngineBuilder {
     limits: Vec<Limit>,
     states: States,
     clock: Clock,
+    watch: Watch,
 }
 
 enum Place {
@@ -226,6 +227,7 @@ impl EngineBuilder {
             limits: Vec::new(),
             states: States::default(),
             clock: Arc::new(|| Timestamp::from(SystemTime::now())),
+            watch: Watch::default(),
         }
     }
 
@@ -299,6 +301,13 @@ impl EngineBuilder {
         self
     }
 
+    /// How often it looks at the store, and whether it hears of others at once, for tests.
+    #[doc(hidden)]
+    pub fn watch(mut self, every: Duration, hears: bool) -> Self {
+        self.watch = Watch { every, hears };
+        self
+    }
+
     /// Opens the store and starts a worker on the present runtime. What a dead worker has left is
     /// taken over at once.
     ///
@@ -307,18 +316,46 @@ impl EngineBuilder {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn start(mut self) -> Result<Engine, StartError> {
+    pub async fn start(self) -> Result<Engine, StartError> {
+        self.begin(true).await
+    }
+
+    /// Opens the store without running anything: for a process that submits, signals, cancels, waits
+    /// and looks beside others that work. Its workflows tell how runs are planned that it submits; its
+    /// first queue is where they go.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(run: tidegate::RunId) -> Result<(), Box<dyn std::error::Error>> {
+    /// let engine = tidegate::Engine::builder("sqlite:jobs.db").connect().await?;
+    /// engine.run(run).await?.cancel().await?;
+    /// engine.shutdown(std::time::Duration::ZERO).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(self) -> Result<Engine, StartError> {
+        self.begin(false).await
+    }
+
+    async fn begin(mut self, serves: bool) -> Result<Engine, StartError> {
         self.config.validate().map_err(StartError::Config)?;
-        let workflows = by_name(self.workflows, self.config.slots)?;
+        let slots = if serves { self.config.slots } else { u32::MAX };
+        let workflows = by_name(self.workflows, slots)?;
         let store = open(self.store).await?;
         declare(&*store, self.limits, (self.clock)()).await?;
         check_limits(&*store, &workflows).await?;
         let worker = NewWorker {
             now: (self.clock)(),
             name: format!("process {}", std::process::id()),
-            queues: self.config.queues.clone(),
-            knows: known(&workflows),
-            slots: self.config.slots,
+            queues: if serves { self.config.queues.clone() } else { Vec::new() },
+            knows: if serves { known(&workflows) } else { Vec::new() },
+            slots: if serves { self.config.slots } else { 0 },
         };
         let id = store.enlist(worker).await?;
         #[cfg(unix)]
@@ -337,6 +374,7 @@ impl EngineBuilder {
             pool,
             workflows,
             queue: self.config.queues[0].as_str().into(),
+            serves,
             inbox,
             reports: report,
             events: broadcast::channel(event::CAPACITY).0,
@@ -344,6 +382,7 @@ impl EngineBuilder {
             closing: watch::channel(Default::default()).0,
             clock: self.clock,
             park_after: self.config.park_after,
+            watch: self.watch,
         });
         pulse::start(shared.inbox.downgrade());
         let states = Arc::new(self.states);

@@ -18,12 +18,7 @@ pub(super) struct Seen {
 /// Which workers are dead, and which of these runs have ended: another worker may have ended them,
 /// or the answer that would have said so was lost.
 pub(super) async fn look(store: Arc<dyn Store>, runs: Vec<RunId>) -> Result<Seen, StoreError> {
-    let mut ended = Vec::new();
-    for id in runs {
-        let run = store.run(id).await?.map(|view| view.run);
-        let over = run.and_then(|run| Some(Ended { key: run.key, id, outcome: run.ended?.0 }));
-        ended.extend(over);
-    }
+    let ended = if runs.is_empty() { Vec::new() } else { store.ended(runs).await? };
     let mut dead = store.dead().await?;
     #[cfg(unix)]
     for at in (0..dead.len()).rev() {

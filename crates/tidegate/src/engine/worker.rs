@@ -26,15 +26,12 @@ use tidegate_core::explain::{Live as Known, NAMED_MAX, Slots};
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Bytes, Claimed, Ended, Granted, Happened, Record, StoreError, Submitted, TaskKey, Turn, TurnId,
-    Turned,
+    Bytes, Claimed, Ended, Granted, Happened, News, Record, StoreError, Submitted, TaskKey, Turn,
+    TurnId, Turned,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep};
-
-/// How often dead workers are looked for, and the net under all wake-ups is drawn in.
-const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// With each look, what the store thinks is owned here is compared with what is: a claim whose answer
 /// was lost is handed back, and what somebody else has ended is dropped. A worker that owns more than
@@ -46,7 +43,7 @@ const ROLL_CALL_EVERY: u32 = 60;
 
 /// Runs somebody waits for here that are looked up with each look. Most ends are told; those of
 /// other workers, and those of which the answer was lost, are found so.
-const LOOKED_UP_MAX: usize = 64;
+const LOOKED_UP_MAX: usize = 1_000;
 
 /// How often the bodies that a turn has started get a moment before the next one is handed in, as long
 /// as some of them use it: one that stood in line for its slot needs three.
@@ -57,6 +54,7 @@ const MESSAGES_MAX: usize = 4_096;
 
 type Handed = Pin<Box<dyn Future<Output = Result<Turned, StoreError>> + Send>>;
 type Looked = Pin<Box<dyn Future<Output = Result<Seen, StoreError>> + Send>>;
+type Heard = Pin<Box<dyn Future<Output = Result<News, StoreError>> + Send>>;
 
 /// A worker and all that belongs to it.
 pub(super) struct Worker {
@@ -82,6 +80,8 @@ pub(super) struct Worker {
     limits: BinaryHeap<Reverse<(Instant, TaskKey, Fence)>>,
     turn: Option<(Handed, Instant, usize)>,
     look: Option<Looked>,
+    /// Rings when another worker has done something that concerns this one.
+    bell: Option<Heard>,
     looks: u32,
     compares: bool,
     watch_at: Instant,
@@ -119,6 +119,7 @@ struct Closing {
 enum Woke {
     Turned(Result<Turned, StoreError>),
     Looked(Result<Seen, StoreError>),
+    Rung(Result<News, StoreError>),
     Messages,
     Reports,
     Timer,
@@ -152,6 +153,7 @@ impl Worker {
             limits: BinaryHeap::new(),
             turn: None,
             look: None,
+            bell: None,
             looks: 0,
             compares: false,
             watch_at: Instant::now(),
@@ -163,6 +165,7 @@ impl Worker {
     }
 
     pub(super) async fn run(mut self) {
+        self.bell = self.shared.watch.hears.then(|| self.listen());
         let mut messages = Vec::new();
         let mut timer = Box::pin(tokio::time::sleep_until(self.watch_at));
         loop {
@@ -180,6 +183,9 @@ impl Worker {
                     tracing::warn!(%error, "cannot look for dead workers");
                     self.compares = true;
                 }
+                Woke::Rung(Ok(news)) => self.rung(news),
+                // What others do is seen with the next look.
+                Woke::Rung(Err(_)) => self.bell = None,
                 Woke::Messages => messages.drain(..).for_each(|message| self.hear(message)),
                 Woke::Reports => self.hear_reports(),
                 Woke::Timer => self.look_at_clock(Instant::now()),
@@ -216,9 +222,33 @@ impl Worker {
                 self.look = None;
                 return Poll::Ready(Woke::Looked(dead));
             }
+            if let Some(bell) = &mut self.bell
+                && let Poll::Ready(news) = bell.as_mut().poll(cx)
+            {
+                return Poll::Ready(Woke::Rung(news));
+            }
             timer.as_mut().poll(cx).map(|()| Woke::Timer)
         })
         .await
+    }
+
+    fn listen(&self) -> Heard {
+        let (store, id) = (self.shared.store.clone(), self.id);
+        Box::pin(async move { store.news(id).await })
+    }
+
+    /// Somebody else has done something that concerns this worker.
+    fn rung(&mut self, news: News) {
+        self.bell = Some(self.listen());
+        if news.word {
+            self.dispatcher.handle(Input::Alarm);
+        }
+        if news.ready {
+            self.dispatcher.handle(Input::Ready);
+        }
+        if news.ended && self.look.is_none() && !self.cells.is_empty() {
+            self.look_at_store(LOOKED_UP_MAX);
+        }
     }
 
     fn hear(&mut self, message: Message) {
@@ -555,9 +585,9 @@ impl Worker {
         }
         let Worker { dispatcher, shared, reserved, .. } = self;
         let (id, now) = (TurnId(fastrand::u64(1..1 << 63)), shared.now());
-        let slots = shared.pool.capacity();
+        let slots = if shared.serves { shared.pool.capacity() } else { 0 };
         let turn = dispatcher.turn(id, now, slots, |wanted| {
-            let units = wanted.min(shared.pool.available());
+            let units = wanted.min(shared.pool.available()).min(slots);
             *reserved = (units > 0).then(|| shared.pool.try_acquire(units).ok()).flatten();
             reserved.as_ref().map_or(0, SlotToken::weight)
         });
@@ -624,8 +654,8 @@ impl Worker {
 
     fn next_timer(&self) -> Instant {
         let alarm = self.dispatcher.alarm().map(|at| {
-            // Wall time may jump; the watch looks again every second.
-            Instant::now() + at.since(self.shared.now()).min(WATCH_EVERY)
+            // Wall time may jump; the watch looks again now and then.
+            Instant::now() + at.since(self.shared.now()).min(self.shared.watch.every)
         });
         let limit = self.limits.peek().map(|Reverse((at, ..))| *at);
         let close = self.closing.as_ref().and_then(|closing| closing.next);
@@ -688,7 +718,7 @@ impl Worker {
 
     fn watch(&mut self, now: Instant) {
         // After a stall one look, not a burst.
-        self.watch_at = now + WATCH_EVERY;
+        self.watch_at = now + self.shared.watch.every;
         self.looks += 1;
         let compares = std::mem::take(&mut self.compares);
         let thorough = compares || self.looks.is_multiple_of(ROLL_CALL_EVERY);
@@ -703,8 +733,16 @@ impl Worker {
         }
         // Somebody else may have made something ready, without a word to this worker.
         self.dispatcher.handle(Input::Alarm);
-        if self.look.is_none() && self.closing.is_none() {
-            let runs = self.waited_for(if compares { usize::MAX } else { LOOKED_UP_MAX });
+        if self.look.is_none() {
+            self.look_at_store(if compares { usize::MAX } else { LOOKED_UP_MAX });
+        }
+    }
+
+    /// Looks for what nobody has told, and whether so many of the runs have ended that somebody here
+    /// waits for.
+    fn look_at_store(&mut self, runs: usize) {
+        if self.closing.is_none() {
+            let runs = self.waited_for(runs);
             self.look = Some(Box::pin(look(self.shared.store.clone(), runs)));
         }
     }

@@ -12,6 +12,8 @@ mod disk;
 mod events;
 mod explain;
 mod faults;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod fleet;
 mod gates;
 mod given_up;
 mod items;

@@ -18,7 +18,7 @@ use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::{Event, Kind, Reason, WorkerId};
 use tidegate_core::limit::LimitState;
 use tidegate_core::store::{
-    Answer, Bytes, Claim, Counts, Finding, Happened, NewWorker, Record, RunKey, RunSummary,
+    Answer, Bytes, Claim, Counts, Ended, Finding, Happened, NewWorker, Record, RunKey, RunSummary,
     RunView, RunsPage, Store, StoreError, TaskKey, Turn, TurnId, Turned, Unserved,
 };
 use tokio::sync::{Semaphore, oneshot};
@@ -231,6 +231,10 @@ impl Store for Faulty {
 
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
         self.inner.run(run)
+    }
+
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+        self.inner.ended(runs)
     }
 
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {

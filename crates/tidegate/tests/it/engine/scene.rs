@@ -12,8 +12,8 @@ use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::limit::LimitState;
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, TaskKey, Turn, Turned, Unserved,
+    Answer, Bytes, Counts, Ended, Finding, NewWorker, Record, RunKey, RunSummary, RunView,
+    RunsPage, Store, TaskKey, Turn, Turned, Unserved,
 };
 use tokio::sync::Semaphore;
 
@@ -215,6 +215,10 @@ impl Store for Spy {
 
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
         self.inner.run(run)
+    }
+
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+        self.inner.ended(runs)
     }
 
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {

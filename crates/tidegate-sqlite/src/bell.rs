@@ -1,0 +1,218 @@
+//! Doorbells: a worker hears at once of what another process has done that concerns it.
+//!
+//! Beside the lock file of each worker there is a named pipe. Whoever commits something that concerns
+//! another worker writes a byte into its pipe, which says of what kind it was; a thread of that worker
+//! reads it. A pipe and not a socket, because the path of a socket may only have some hundred bytes.
+//!
+//! Nothing rests on a bell: one that is not there or does not ring makes the worker see it with its
+//! next look at the store. Both sides open the pipe for reading and writing, so that neither waits for
+//! the other nor is ended by a signal when the other has gone.
+
+use crate::lock::LockFolder;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::store::{News, StoreError};
+use tokio::sync::Notify;
+
+const WORD: u8 = 1;
+const READY: u8 = 2;
+const ENDED: u8 = 4;
+
+fn to_byte(news: News) -> u8 {
+    let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+    bit(news.word, WORD) | bit(news.ready, READY) | bit(news.ended, ENDED)
+}
+
+fn from_byte(byte: u8) -> News {
+    News { word: byte & WORD != 0, ready: byte & READY != 0, ended: byte & ENDED != 0 }
+}
+
+/// Makes the bell of a worker. Where there are no such pipes, there is none.
+#[cfg(target_os = "linux")]
+pub(crate) fn make(path: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    Ok(mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn make(_: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Opens a bell, for somebody who may wait for a byte or for somebody who must not wait at all.
+#[cfg(target_os = "linux")]
+fn open(path: &Path, may_wait: bool) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let flags = if may_wait { flags } else { flags | OFlags::NONBLOCK };
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open(_: &Path, _: bool) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// The bells of others, as far as they were rung.
+#[derive(Debug)]
+pub(crate) struct Bells {
+    folder: LockFolder,
+    /// `None` is a worker that has no bell.
+    open: HashMap<WorkerId, Option<File>>,
+}
+
+impl Bells {
+    pub(crate) fn new(folder: LockFolder) -> Self {
+        Bells { folder, open: HashMap::new() }
+    }
+
+    /// Rings the bell of a worker.
+    pub(crate) fn ring(&mut self, worker: WorkerId, news: News) {
+        let folder = &self.folder;
+        let bell = self.open.entry(worker);
+        let bell = bell.or_insert_with(|| open(&folder.bell_of(worker), false).ok());
+        if let Some(bell) = bell {
+            // One that is full is being rung already.
+            let _ = bell.write(&[to_byte(news)]);
+        }
+    }
+
+    /// Forgets the bells of workers that have gone.
+    pub(crate) fn keep(&mut self, is_known: impl Fn(WorkerId) -> bool) {
+        self.open.retain(|worker, _| is_known(*worker));
+    }
+}
+
+/// Who listens to the bells of the workers of this store.
+#[derive(Debug)]
+pub(crate) struct Ears {
+    folder: LockFolder,
+    of: Mutex<HashMap<WorkerId, Option<Arc<Ear>>>>,
+}
+
+/// What was heard and not asked for.
+#[derive(Debug)]
+struct Ear {
+    pipe: File,
+    heard: AtomicU8,
+    told: Notify,
+    closed: AtomicBool,
+}
+
+impl Ears {
+    pub(crate) fn new(folder: LockFolder) -> Self {
+        Ears { folder, of: Mutex::default() }
+    }
+
+    /// Returns when the bell has rung; never, if there is none.
+    pub(crate) async fn hear(&self, worker: WorkerId) -> Result<News, StoreError> {
+        let Some(ear) = self.ear(worker) else { return std::future::pending().await };
+        loop {
+            match ear.heard.swap(0, Ordering::AcqRel) {
+                0 => ear.told.notified().await,
+                heard => return Ok(from_byte(heard)),
+            }
+        }
+    }
+
+    fn ear(&self, worker: WorkerId) -> Option<Arc<Ear>> {
+        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        of.entry(worker).or_insert_with(|| listen(&self.folder.bell_of(worker))).clone()
+    }
+}
+
+impl Drop for Ears {
+    fn drop(&mut self) {
+        let of = self.of.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for ear in of.drain().filter_map(|(_, ear)| ear) {
+            ear.closed.store(true, Ordering::Release);
+            // It waits for a byte, or has enough of them.
+            let _ = (&ear.pipe).write(&[0]);
+        }
+    }
+}
+
+/// Starts the thread that listens to a bell.
+fn listen(bell: &Path) -> Option<Arc<Ear>> {
+    let started = open(bell, true).and_then(|pipe| {
+        let (heard, told, closed) = Default::default();
+        let ear = Arc::new(Ear { pipe, heard, told, closed });
+        let thread = thread::Builder::new().name("tidegate-sqlite-bell".to_owned());
+        thread.spawn({
+            let ear = ear.clone();
+            move || ear.listen()
+        })?;
+        Ok(ear)
+    });
+    started
+        .inspect_err(|error| {
+            tracing::debug!(%error, "no doorbell; what others do is seen once a second");
+        })
+        .ok()
+}
+
+impl Ear {
+    fn listen(&self) {
+        let mut bytes = [0; 4_096];
+        while let Ok(count) = (&self.pipe).read(&mut bytes)
+            && !self.closed.load(Ordering::Acquire)
+        {
+            let heard = bytes[..count].iter().fold(0, |all, byte| all | byte);
+            self.heard.fetch_or(heard, Ordering::AcqRel);
+            self.told.notify_one();
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, LockFolder) {
+        let place = tempfile::tempdir().unwrap();
+        // Longer than the path of a socket may be.
+        let long = place.path().join("d".repeat(200));
+        std::fs::create_dir(&long).unwrap();
+        let folder = LockFolder::of(&long.join("jobs.db"));
+        folder.create().unwrap();
+        (place, folder)
+    }
+
+    #[tokio::test]
+    async fn a_bell_is_heard_however_long_its_path_and_says_what_for() {
+        let (_place, folder) = folder();
+        let worker = WorkerId(3);
+        make(&folder.bell_of(worker)).unwrap();
+        let (ears, mut bells) = (Ears::new(folder.clone()), Bells::new(folder));
+        let all = [
+            News { word: true, ..News::default() },
+            News { ready: true, ..News::default() },
+            News { ended: true, ..News::default() },
+        ];
+        for news in all {
+            bells.ring(worker, news);
+            assert_eq!(ears.hear(worker).await.unwrap(), news);
+        }
+    }
+
+    #[tokio::test]
+    async fn rung_more_often_than_anybody_listens_nobody_waits() {
+        let (_place, folder) = folder();
+        let worker = WorkerId(3);
+        make(&folder.bell_of(worker)).unwrap();
+        let mut bells = Bells::new(folder.clone());
+        // More than a pipe takes.
+        for _ in 0..100_000 {
+            bells.ring(worker, News { word: true, ..News::default() });
+        }
+        bells.ring(WorkerId(4), News::default());
+        let ears = Ears::new(folder);
+        assert!(ears.hear(worker).await.unwrap().word);
+    }
+}

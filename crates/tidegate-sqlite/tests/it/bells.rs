@@ -1,0 +1,103 @@
+//! Who is rung when somebody else has done something, and what for.
+
+use crate::support::{claim, enlist, enlist_for, new_run, open, plan, submit, take, turn};
+use std::task::Poll;
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::store::{Change, News, Request, Store};
+use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp};
+use tidegate_sqlite::SqliteStore;
+
+const WORD: News = News { word: true, ready: false, ended: false };
+const READY: News = News { word: false, ready: true, ended: false };
+const ENDED: News = News { word: false, ready: false, ended: true };
+
+async fn news(store: &SqliteStore, worker: WorkerId) -> News {
+    let heard = tokio::time::timeout(std::time::Duration::from_secs(30), store.news(worker));
+    heard.await.expect("the bell rings").unwrap()
+}
+
+/// Whether nothing has rung. Whoever asks has just heard something that was rung later.
+async fn is_quiet(store: &SqliteStore, worker: WorkerId) -> bool {
+    let mut heard = store.news(worker);
+    std::future::poll_fn(|cx| Poll::Ready(heard.as_mut().poll(cx).is_pending())).await
+}
+
+#[tokio::test]
+async fn whoever_can_run_what_became_ready_is_rung_and_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let (one, two) = (open(&path), open(&path));
+    let serves = enlist_for(&one, &["default"], &["w"]).await;
+    let elsewhere = enlist_for(&one, &["other"], &["w"]).await;
+    let knows_not = enlist_for(&one, &["default"], &["other"]).await;
+    submit(&two, b"in").await.unwrap();
+    assert_eq!(news(&one, serves).await, READY);
+    // The same transaction would have rung them.
+    assert!(is_quiet(&one, elsewhere).await && is_quiet(&one, knows_not).await);
+    // Whose turn it is is not rung for what it takes itself, and others not for what was taken.
+    let mut taken = turn();
+    (taken.worker, taken.submits) = (Some(serves), vec![new_run(&plan("w"), b"in")]);
+    (taken.claim.units, taken.claim.heaviest) = (4, 4);
+    assert_eq!(take(&one, taken).await.unwrap().claimed.len(), 2);
+    submit(&two, b"in").await.unwrap();
+    assert_eq!(news(&one, serves).await, READY);
+    assert!(is_quiet(&one, elsewhere).await);
+}
+
+#[tokio::test]
+async fn a_worker_is_rung_when_its_task_is_cancelled_and_everybody_when_a_run_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let (one, two) = (open(&path), open(&path));
+    let owner = enlist_for(&one, &["default"], &["w"]).await;
+    let waits = enlist_for(&two, &[], &["w"]).await;
+    let run = submit(&two, b"in").await.unwrap();
+    assert_eq!(news(&one, owner).await, READY);
+    let [task] = &claim(&one, owner, 1).await[..] else { panic!("it is claimed") };
+    let mut cancel = turn();
+    cancel.requests = vec![Request::Cancel(run)];
+    take(&two, cancel).await.unwrap();
+    assert_eq!(news(&one, owner).await, News { ended: true, ..WORD });
+    assert_eq!(news(&two, waits).await, ENDED);
+    let told = claim(&one, owner, 1).await;
+    assert!(told.is_empty() && is_quiet(&one, owner).await, "it was told once");
+}
+
+#[tokio::test]
+async fn a_worker_is_rung_for_a_signal_to_its_task_that_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let (one, two) = (open(&path), open(&path));
+    let owner = enlist(&one).await;
+    let other = enlist(&one).await;
+    let run = submit(&one, b"in").await.unwrap();
+    assert_eq!((news(&one, owner).await, news(&one, other).await), (READY, READY));
+    let [task] = &claim(&one, owner, 1).await[..] else { panic!("it is claimed") };
+    let mut waits = turn();
+    waits.worker = Some(owner);
+    let id = WaitId::new(WaitKind::Signal, "go", 0);
+    let (what, releasing) = (Awaited::Signal, Vec::new());
+    let begin = WaitOp::Begin { id, label: "".into(), due: None, what, releasing };
+    waits.changes = vec![Change { waits: vec![begin], ..Change::none(task.key, task.life.fence) }];
+    take(&one, waits).await.unwrap();
+    let mut sends = turn();
+    let signal = NewSignal { id: 1, run, name: "go".into(), body: None };
+    sends.requests = vec![Request::Signal(signal)];
+    take(&two, sends).await.unwrap();
+    assert_eq!(news(&one, owner).await, WORD);
+    assert!(is_quiet(&one, other).await);
+}
+
+#[tokio::test]
+async fn who_has_gone_is_not_rung_and_leaves_no_bell() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let (one, two) = (open(&path), open(&path));
+    let (goes, stays) = (enlist(&one).await, enlist(&one).await);
+    submit(&two, b"in").await.unwrap();
+    assert_eq!((news(&one, goes).await, news(&one, stays).await), (READY, READY));
+    one.dismiss(goes).await.unwrap();
+    assert!(!folder.path().join(format!("jobs.db-workers/{}.bell", goes.0)).exists());
+    submit(&two, b"in").await.unwrap();
+    assert_eq!(news(&one, stays).await, READY);
+}
