@@ -11,6 +11,7 @@ mod figure;
 mod files;
 mod grown;
 mod parked;
+mod processes;
 mod slots;
 mod store;
 mod stream;
@@ -30,6 +31,7 @@ fn main() {
     match wanted.first().map(String::as_str) {
         Some("crash") => return crash::command(&arguments),
         Some("p5f.0") => return figure::hand_over(&files::case()),
+        Some("p11.worker") => return processes::worker(&arguments),
         Some("p5s.0") => return figure::hand_over(&waiting::case(0)),
         Some("p5s.1") => return figure::hand_over(&waiting::case(1)),
         Some("poison") => return crash::poison(),
@@ -39,7 +41,7 @@ fn main() {
     if wanted == ["bare"] {
         return bare::show();
     }
-    let all: [(&str, Measure); 10] = [
+    let all: [(&str, Measure); 11] = [
         ("p1", slots::measure),
         ("p2", store::measure_lives),
         ("p3", store::measure_start),
@@ -48,6 +50,7 @@ fn main() {
         ("p5f", files::measure),
         ("p6", grown::measure_growth),
         ("p9", stream::measure),
+        ("p11", processes::measure),
         ("p12", grown::measure_long),
         ("parked", parked::measure),
     ];

@@ -1,0 +1,189 @@
+//! P11: several processes on one file.
+//!
+//! The others are this program itself, begun as `p11.worker FOLDER`: a worker that submits to itself
+//! without a pause, prints how many of its runs have ended when it is asked, and ends with its input.
+
+use crate::bare;
+use crate::figure::{Figure, Target};
+use crate::store;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tidegate::{Context, Engine, EngineBuilder, Task, TaskError, TaskHandle, Value, Workflow};
+
+/// Callers that submit and wait in each process.
+const IN_FLIGHT: usize = 1_000;
+const SLOTS: u32 = 1_024;
+
+/// How long lives are counted, and how long nobody counts before.
+const COUNTED: Duration = Duration::from_secs(4);
+const WARM_UP: Duration = Duration::from_secs(1);
+
+const ROUNDS: usize = 3;
+
+/// Signals, and cancels.
+const SAMPLES: usize = 500;
+
+async fn nothing(_: &mut Context<Value>) -> Result<(), TaskError> {
+    Ok(())
+}
+
+async fn waits(_: &mut Context<Value>, handle: &TaskHandle) -> Result<(), TaskError> {
+    loop {
+        handle.wait_for_signal("go").await?;
+    }
+}
+
+fn builder(folder: &Path) -> EngineBuilder {
+    let workflow = |task| Workflow::of(task).expect("it makes sense");
+    Engine::builder(format!("sqlite:{}", folder.join("jobs.db").display()))
+        .slots(SLOTS)
+        .workflow(workflow(Task::new("nothing", nothing)))
+        .workflow(workflow(Task::new("waits", waits)))
+}
+
+/// What another process does.
+pub(crate) fn worker(arguments: &[String]) {
+    let folder = arguments.first().expect("a parent gives a folder");
+    store::runtime().block_on(async {
+        let engine = builder(Path::new(folder)).start().await.expect("it starts");
+        let lives = Arc::new(AtomicU64::new(0));
+        for _ in 0..IN_FLIGHT {
+            tokio::spawn(live(engine.clone(), lives.clone()));
+        }
+        let asked = tokio::task::spawn_blocking(move || {
+            for line in std::io::stdin().lines() {
+                drop(line);
+                println!("{}", lives.load(Ordering::Relaxed));
+            }
+        });
+        asked.await.expect("nothing panics");
+        engine.shutdown(Duration::from_secs(1)).await;
+    });
+}
+
+async fn live(engine: Engine, lives: Arc<AtomicU64>) {
+    // It is refused when the process is to end.
+    while let Ok(run) = engine.submit("nothing", serde_json::json!({ "n": 1 })).await
+        && run.wait().await.is_ok()
+    {
+        lives.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Another process.
+struct Worker {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start(folder: &Path) -> Self {
+        let program = std::env::current_exe().expect("this program has a path");
+        let mut command = Command::new(program);
+        command.arg("p11.worker").arg(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("this program can be run again");
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        Worker { child, stdin, stdout }
+    }
+
+    /// How many runs have ended.
+    fn lives(&mut self) -> u64 {
+        let mut line = String::new();
+        self.stdin.as_mut().expect("it is open").write_all(b"\n").expect("it is read");
+        self.stdout.read_line(&mut line).expect("it answers");
+        line.trim().parse().expect("it answers with a number")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn measure() -> Vec<Figure> {
+    let mut one = Vec::new();
+    let mut two = Vec::new();
+    for _ in 0..ROUNDS {
+        one.push(rate(1));
+        two.push(rate(2));
+    }
+    let middle = |rates: &mut Vec<f64>| {
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    };
+    let (one, two) = (middle(&mut one), middle(&mut two));
+    let mut figures = vec![Figure {
+        name: "P11".into(),
+        what: format!("two saturated workers together, {IN_FLIGHT} in flight in each"),
+        value: two,
+        unit: "/s".into(),
+        reference: Some(("one of them".into(), one)),
+        target: Target::AtLeastReference(0.8),
+    }];
+    figures.extend(beside());
+    figures
+}
+
+/// Lives per second of so many workers together.
+fn rate(workers: usize) -> f64 {
+    let place = bare::scratch();
+    let mut workers: Vec<Worker> = (0..workers).map(|_| Worker::start(place.path())).collect();
+    std::thread::sleep(WARM_UP);
+    let before: u64 = workers.iter_mut().map(Worker::lives).sum();
+    let began = Instant::now();
+    std::thread::sleep(COUNTED);
+    let lives = workers.iter_mut().map(Worker::lives).sum::<u64>() - before;
+    lives as f64 / began.elapsed().as_secs_f64()
+}
+
+/// Signals and cancels beside a saturated worker.
+fn beside() -> Vec<Figure> {
+    let place = bare::scratch();
+    let mut worker = Worker::start(place.path());
+    std::thread::sleep(WARM_UP);
+    let before = worker.lives();
+    let (signals, cancels) = store::runtime().block_on(async {
+        let engine = builder(place.path()).connect().await.expect("it starts");
+        let waits = engine.submit("waits", ()).await.expect("it is accepted");
+        let (mut signals, mut cancels) = (Vec::new(), Vec::new());
+        for n in 0..SAMPLES {
+            // Not in step with what the other does.
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..5_000))).await;
+            let began = Instant::now();
+            waits.signal("go", n).await.expect("it is sent");
+            signals.push(began.elapsed());
+            let later = engine.submit("waits", ()).await.expect("it is accepted");
+            let began = Instant::now();
+            later.cancel().await.expect("it is cancelled");
+            cancels.push(began.elapsed());
+        }
+        engine.shutdown(Duration::ZERO).await;
+        (signals, cancels)
+    });
+    assert!(worker.lives() > before, "the other has worked meanwhile");
+    let figure = |what: &str, mut samples: Vec<Duration>| {
+        samples.sort_unstable();
+        let at = |fraction: f64| samples[(samples.len() as f64 * fraction) as usize];
+        let ms = |duration: Duration| duration.as_secs_f64() * 1_000.0;
+        Figure {
+            name: "P11".into(),
+            what: format!(
+                "{what} from another process beside a saturated worker, p99 (p50 {:.1} ms)",
+                ms(at(0.5))
+            ),
+            value: ms(at(0.99)),
+            unit: "ms".into(),
+            reference: None,
+            target: Target::AtMost(20.0),
+        }
+    };
+    vec![figure("signal", signals), figure("cancel", cancels)]
+}
