@@ -45,7 +45,11 @@ use crate::workflow::Workflow;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tidegate_core::dispatcher::{Said, Ticket};
 use tidegate_core::explain::Live;
@@ -137,6 +141,8 @@ enum Message {
     Watch(RunId, Arc<run::Cell>, oneshot::Sender<()>),
     Explain(TaskKey, oneshot::Sender<Live>),
     Close(Duration),
+    /// What still computes is dropped at once.
+    CloseNow,
     /// Nothing; but whoever hears it can look at the clock.
     Pulse,
 }
@@ -291,6 +297,43 @@ impl Engine {
         // The loop may have gone with its runtime; then there is nothing to wait for.
         let _ = self.shared.inbox.send(Message::Close(grace));
         shutdown::report(self.shared.closing.subscribe()).await
+    }
+
+    /// Waits until the process is asked to end (SIGINT, SIGTERM or SIGHUP; Ctrl-C elsewhere than on
+    /// Unix), then [shuts down](Self::shutdown). When it is asked a second time, what still computes is
+    /// dropped and handed back at once.
+    ///
+    /// An engine does nothing about such signals by itself: they belong to the application. This is for
+    /// those that want the usual.
+    ///
+    /// ```no_run
+    /// # async fn example(engine: tidegate::Engine) -> std::io::Result<()> {
+    /// let report = engine.shutdown_on_signal(std::time::Duration::from_secs(30)).await?;
+    /// println!("{} tasks go on with the next start", report.handed_back.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves what was begun to go on; further signals are passed over.
+    ///
+    /// # Errors
+    /// The signals cannot be listened to.
+    pub async fn shutdown_on_signal(&self, grace: Duration) -> io::Result<ShutdownReport> {
+        let mut asked = shutdown::Asked::listen()?;
+        asked.recv().await;
+        let stopping = self.shutdown(grace);
+        let (mut stopping, mut again) = (pin!(stopping), pin!(asked.recv()));
+        let stopped = poll_fn(|cx| match stopping.as_mut().poll(cx) {
+            Poll::Ready(report) => Poll::Ready(Some(report)),
+            Poll::Pending => again.as_mut().poll(cx).map(|()| None),
+        });
+        if let Some(report) = stopped.await {
+            return Ok(report);
+        }
+        // The loop may have gone with its runtime; then there is nothing to hurry.
+        let _ = self.shared.inbox.send(Message::CloseNow);
+        Ok(stopping.await)
     }
 
     /// Returns when the engine shuts down or has.

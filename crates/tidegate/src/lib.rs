@@ -106,6 +106,7 @@ mod task_error;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tide;
+mod trace;
 mod wait;
 mod workflow;
 

@@ -18,6 +18,7 @@ use crate::error::Closed;
 use crate::handle::TaskHandle;
 use crate::task_error::TaskError;
 use crate::tide::{Tide, Timer};
+use crate::trace;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tidegate_core::Timestamp;
 use tidegate_core::wait::{WaitId, WaitOp};
+use tracing::Span;
 
 /// How long a first check may take before it goes on without the slot. Most answer at once, and
 /// giving the slot away for them would cost more than it gains; a hanging one must not hold it.
@@ -55,6 +57,8 @@ pub struct Wait<'h, T> {
     timeout: Option<Timer>,
     grace: Option<Timer>,
     phase: Phase<T>,
+    /// From its first poll until it is over, if somebody traces.
+    span: Option<Box<Span>>,
     /// Whether an earlier entry has seen that this, of several, was the first to be over.
     won: bool,
     /// What it has received, until it returns: dropped before that, it has received nothing.
@@ -279,6 +283,7 @@ impl<'h, T> Wait<'h, T> {
             timeout: None,
             grace: None,
             phase: Phase::Checking,
+            span: None,
             won: false,
             received: Vec::new(),
         }
@@ -337,6 +342,7 @@ impl<'h, T> Wait<'h, T> {
             timeout: self.timeout.take(),
             grace: None,
             phase: Phase::Checking,
+            span: self.span.take(),
             won: self.won,
             received: std::mem::take(&mut self.received),
         }
@@ -344,11 +350,15 @@ impl<'h, T> Wait<'h, T> {
 
     /// Polls what is waited for, with its time-out, and leaves the slot alone.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Step<Result<T, WaitError>> {
-        let Wait { attempt, options, source, won, .. } = self;
+        if self.span.is_none() && matches!(self.phase, Phase::Checking) {
+            self.span = trace::wait(|| self.words());
+        }
+        let Wait { attempt, options, source, won, span, .. } = self;
         let Some(source) = source else {
             // It was over before it became part of another wait.
             return Step::Ready(self.take_result().expect(POLLED_TOO_LATE));
         };
+        let _in = span.as_ref().map(|span| span.enter());
         let around = Around { tide: attempt.tide(), options, won: *won };
         if let Err(invalid) = options.validate(source.is_polled(), attempt) {
             return Step::Ready(Err(WaitError::Invalid(invalid)));
@@ -439,7 +449,7 @@ impl<'h, T> Wait<'h, T> {
             source.as_mut().received(&mut self.received);
         }
         self.phase = Phase::Resuming(Some(result));
-        (self.source, self.timeout, self.grace) = (None, None, None);
+        (self.source, self.timeout, self.grace, self.span) = (None, None, None, None);
     }
 
     /// What it is to return; `None` once it has.

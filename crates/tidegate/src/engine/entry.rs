@@ -11,6 +11,7 @@ use crate::journal::Journal;
 use crate::slot::{InLine, SlotPool, SlotToken};
 use crate::task::{Body, Entered, Manner, Returned};
 use crate::task_error::TaskError;
+use crate::trace;
 use crate::wait::{Parks, WaitError};
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -29,6 +30,7 @@ use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 /// What is known of an entry from outside, while it lasts.
 pub(super) struct Entry {
@@ -303,8 +305,12 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHan
     };
     // The report is made before the task is spawned: a task that is dropped unpolled reports too.
     let report = Report { entry: entry.clone(), over: false };
+    let span = trace::entry(&claimed);
     let entering = Box::new(Entering { claimed, body, states, place, leave, report });
-    let task = tokio::spawn(enter(entering));
+    let task = match span {
+        Some(span) => tokio::spawn(enter(entering).instrument(span)),
+        None => tokio::spawn(enter(entering)),
+    };
     (entry, task.abort_handle())
 }
 

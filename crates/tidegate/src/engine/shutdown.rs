@@ -1,5 +1,6 @@
 //! Stopping in good order.
 
+use std::io;
 use std::time::Duration;
 use tidegate_core::RunId;
 use tokio::sync::watch;
@@ -47,5 +48,44 @@ pub(super) async fn report(mut stage: watch::Receiver<Stage>) -> ShutdownReport 
     match stage.wait_for(|stage| matches!(stage, Stage::Closed(_))).await.as_deref() {
         Ok(Stage::Closed(report)) => report.clone(),
         _ => ShutdownReport::default(),
+    }
+}
+
+/// Hears when the process is asked to end.
+#[cfg(unix)]
+pub(super) struct Asked([tokio::signal::unix::Signal; 3]);
+
+#[cfg(unix)]
+impl Asked {
+    pub(super) fn listen() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let [interrupt, terminate, hang_up] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        Ok(Asked([signal(interrupt)?, signal(terminate)?, signal(hang_up)?]))
+    }
+
+    pub(super) async fn recv(&mut self) {
+        std::future::poll_fn(|cx| {
+            let heard = self.0.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
+            if heard { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// Hears when the process is asked to end.
+#[cfg(not(unix))]
+pub(super) struct Asked;
+
+#[cfg(not(unix))]
+impl Asked {
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Asked)
+    }
+
+    pub(super) async fn recv(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
     }
 }

@@ -274,6 +274,14 @@ impl Worker {
             // Whoever asked may have gone.
             Message::Explain(task, reply) => drop(reply.send(self.explain(task))),
             Message::Close(grace) => self.close(grace),
+            Message::CloseNow => {
+                self.close(Duration::ZERO);
+                if let Some(closing) = &mut self.closing {
+                    (closing.told, closing.next) = (true, None);
+                }
+                self.entries.values().for_each(|live| live.entry.cancel());
+                self.dispatcher.handle(Input::DropAll);
+            }
             Message::Pulse => self.look_at_clock(Instant::now()),
         }
     }

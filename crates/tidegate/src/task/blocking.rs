@@ -103,7 +103,9 @@ impl<F: BlockingFn<M>, M: 'static> Body for Blocking<F, M> {
     fn enter(&self, around: Around, handle: TaskHandle) -> Entered {
         let function = self.function.clone();
         Box::pin(async move {
+            let span = tracing::Span::current();
             let call = move || {
+                let _in = span.enter();
                 let mut context = Context::new(around)?;
                 let output = function.call(&mut context, &handle)?;
                 let output = encode("what the task returned", &output)?;

@@ -5,6 +5,7 @@ use crate::condition::Condition;
 use crate::slot::{InLine, SlotToken};
 use crate::task_error::TaskError;
 use crate::tide::{Check, First, Pace, Subscribed, Subscription, Timer};
+use crate::trace;
 use pin_project_lite::pin_project;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -160,6 +161,9 @@ impl Owned {
         cx: &mut Context<'_>,
         around: Around<'_>,
     ) -> Option<Result<(), TaskError>> {
+        if condition.merge.is_none() {
+            condition.check = trace::check(condition.check);
+        }
         let mut first = First::Due;
         if condition.merge.is_none()
             && let Ok(permit) = around.tide.permits().try_acquire(1)

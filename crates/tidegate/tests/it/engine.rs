@@ -1,5 +1,7 @@
 //! The engine: what is promised, tried from outside, on every store.
 
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod asked;
 mod blocking;
 mod cancel;
 mod children;
