@@ -13,6 +13,8 @@
 //!   process is counted at the latest from its second time on.
 //! - Tasks whose process has died again and again while they computed (suspects) are active one at a
 //!   time.
+//! - While starts are held, nothing is claimed but runs that somebody waits for, and what was claimed
+//!   ahead is handed back; what has begun goes on.
 //! - A turn that failed is handed in again: with what the worker has to report, which must not be
 //!   lost, and with everything else too if the answer is all that was lost.
 
@@ -21,9 +23,10 @@ mod words;
 pub use words::{End, Input, Readings, Said, SubmitError, Ticket, Todo};
 
 use crate::Timestamp;
-use crate::lifecycle::{Event, Fence, WorkerId};
+use crate::lifecycle::{Event, Fence, State, WorkerId};
 use crate::store::{
-    Applied, Change, Claim, Claimed, NewRun, Request, StoreError, TaskKey, Turn, TurnId, Turned,
+    Applied, Change, Claim, Claimed, Happened, NewRun, Record, Request, StoreError, TaskKey, Turn,
+    TurnId, Turned,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
 use std::collections::{HashMap, VecDeque};
@@ -65,6 +68,8 @@ pub struct Dispatcher {
     calls_roll: bool,
     /// Whether an answer that a task waits for may have been lost.
     asks_all: bool,
+    /// Whether nothing new is to start for now.
+    holds_starts: bool,
     closing: bool,
     /// The numbers of these that are counted; the others are read off.
     readings: Readings,
@@ -140,6 +145,7 @@ impl Dispatcher {
             looks_at_clock: true,
             calls_roll: false,
             asks_all: false,
+            holds_starts: false,
             closing: false,
             readings: Readings::default(),
             todos: Vec::new(),
@@ -172,6 +178,7 @@ impl Dispatcher {
                     }
                 }
             }
+            Input::HoldStarts(hold) => self.hold_starts(hold),
             Input::Close => self.close(),
             Input::DropAll => self.hand_back_all(|_| Some(Todo::Drop)),
         }
@@ -309,6 +316,11 @@ impl Dispatcher {
             Phase::Deferred => self.readings.deferred -= 1,
             _ => {}
         }
+        match &end {
+            End::Parked { .. } => self.readings.parked += 1,
+            End::Dropped { .. } if stops != Some(Stops::Told) => self.readings.handed_back += 1,
+            _ => {}
+        }
         let event = match &end {
             End::Succeeded { .. } => Event::Succeed { fence },
             &End::Failed { failure, permanent, chance, .. } => {
@@ -369,7 +381,10 @@ impl Dispatcher {
         // What time frees is claimed in the same turn.
         self.hungry |= self.looks_at_clock && self.alarm.is_some_and(|alarm| alarm <= now);
         let expected = self.expected();
-        let room = self.in_memory_max.saturating_sub(self.tasks.len() as u32);
+        let room = match self.holds_starts {
+            true => 0,
+            false => self.in_memory_max.saturating_sub(self.tasks.len() as u32),
+        };
         // Where there is little room, what somebody here waits for may come in all the same.
         let wanted = if self.closing { 0 } else { expected.min(room.max(slots)) };
         let units = if wanted == 0 { 0 } else { reserve(wanted) };
@@ -452,6 +467,8 @@ impl Dispatcher {
             self.changed(change, applied);
         }
         for (ticket, submitted) in submits.into_iter().zip(turned.submits) {
+            let is_new = submitted.as_ref().is_ok_and(|submitted| !submitted.existing);
+            self.readings.submitted += u64::from(is_new);
             let submitted = submitted.map_err(SubmitError::Refused);
             self.todos.push(Todo::Submitted(ticket, submitted));
         }
@@ -459,17 +476,14 @@ impl Dispatcher {
             self.todos.push(Todo::Granted(ticket, Ok(granted)));
         }
         if turn.requests.iter().any(|request| matches!(request, Request::Pause(_))) {
-            // What is not paused is claimed again, where it stood.
-            self.hand_back_all(|phase| match phase {
-                Phase::Ahead => Some(Todo::Withdraw),
-                _ => None,
-            });
+            self.withdraw();
         }
         for (task, fence, answer) in turned.answers {
             if self.tasks.get(&task).is_some_and(|owned| owned.fence == fence) {
                 self.todos.push(Todo::Answer(task, fence, answer));
             }
         }
+        self.readings.words += turned.ask_again.len() as u64;
         for (task, fence) in turned.ask_again {
             self.todos.push(Todo::AskAgain(task, fence));
         }
@@ -479,6 +493,9 @@ impl Dispatcher {
             }
         }
         // The end of one entry is told before the next begins.
+        let is_retry = |record: &&Record| record.what == Happened::Retried;
+        self.readings.retries += turned.records.iter().filter(is_retry).count() as u64;
+        self.readings.runs_ended += turned.ended.len() as u64;
         let records = turned.records.into_iter().zip(turned.plans);
         self.todos.extend(records.map(|(record, plan)| Todo::Recorded(record, plan)));
         self.todos.extend(turned.ended.into_iter().map(Todo::RunEnded));
@@ -486,8 +503,14 @@ impl Dispatcher {
         // more that was not asked for is.
         self.more = turned.more || turn.claim.room == 0;
         self.hungry |= turned.more && !(asks_all && turned.claimed.is_empty());
+        self.readings.claimed += turned.claimed.len() as u64;
         for claimed in turned.claimed {
+            self.readings.ready_wait += ready_wait(&claimed, turn.now);
             self.take_up(Box::new(claimed));
+        }
+        if self.holds_starts && turn.claim.room > 0 {
+            // The turn was under way when starts were held.
+            self.withdraw();
         }
         if turn.roll_call {
             self.compare(&turned.roll);
@@ -702,6 +725,25 @@ impl Dispatcher {
         self.todos.extend(requests.map(|ticket| Todo::Granted(ticket, Err(error.clone()))));
     }
 
+    /// Nothing new starts until it may again. What was claimed ahead goes back to the store, where
+    /// others can take it; what of it somebody waits for is claimed again, where it stood.
+    fn hold_starts(&mut self, hold: bool) {
+        if hold && !self.holds_starts {
+            self.withdraw();
+        }
+        self.holds_starts = hold;
+        self.hungry |= self.more && !hold;
+    }
+
+    /// What was claimed ahead is handed back. What may still run here is claimed again, where it
+    /// stood.
+    fn withdraw(&mut self) {
+        self.hand_back_all(|phase| match phase {
+            Phase::Ahead => Some(Todo::Withdraw),
+            _ => None,
+        });
+    }
+
     fn close(&mut self) {
         self.closing = true;
         self.hand_back_all(|phase| match phase {
@@ -744,6 +786,14 @@ impl Dispatcher {
             }
             None => self.todos.push(way(key, fence)),
         }
+    }
+}
+
+/// How long a task was ready before it was claimed.
+fn ready_wait(claimed: &Claimed, now: Timestamp) -> Duration {
+    match claimed.life.state {
+        State::Running { ready_since, .. } => now.since(ready_since),
+        _ => Duration::ZERO,
     }
 }
 

@@ -14,6 +14,7 @@ pub use words::Rough;
 use crate::graph::{TaskIndex, When};
 use crate::lifecycle::{Activity, CancelledBy, Kind, Reason, State, WorkerId};
 use crate::limit::{self, Hold, Holder, Limit, LimitKey, Rate};
+use crate::load::{Reached, Resource};
 use crate::rows::{Head, Payload, Row};
 use crate::store::{Bytes, Happened, Scope, TaskKey, WhyUnserved};
 use crate::wait::Waiting;
@@ -114,6 +115,17 @@ pub enum Why {
         worker: WorkerId,
         /// How many.
         most: u32,
+    },
+    /// The machine of the worker that was asked is so busy that nothing new starts there.
+    StartBelow {
+        /// Which worker.
+        worker: WorkerId,
+        /// What there is too much in use of.
+        what: Resource,
+        /// How much, as a fraction, when it was last looked at.
+        value: f64,
+        /// Below which it has to fall.
+        mark: f64,
     },
     /// It waits in memory, without its slot.
     Waits {
@@ -687,7 +699,7 @@ impl Slots {
 }
 
 /// What only the worker knows that is asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Live {
     /// Which.
     pub worker: WorkerId,
@@ -695,6 +707,8 @@ pub struct Live {
     pub slots: Slots,
     /// How many tasks it may have begun and unfinished, if it has so many.
     pub in_memory_max: Option<u32>,
+    /// The marks that are reached, because of which nothing new starts there.
+    pub start_below: Vec<Reached>,
     /// Who goes before the task among those that run one at a time because their process has died.
     pub suspects: Vec<(RunId, String)>,
     /// Whether the task was claimed and is kept back because of these.
@@ -735,6 +749,10 @@ impl Looked {
         let queues = self.reasons.iter().any(|why| matches!(why, Why::NoSlot { .. }));
         if let Some(most) = live.in_memory_max.filter(|_| queues && !self.awaited) {
             self.reasons.push(Why::InMemoryMax { worker: live.worker, most });
+        }
+        for reached in live.start_below.iter().filter(|_| queues && !self.awaited) {
+            let (worker, Reached { what, value, mark }) = (live.worker, *reached);
+            self.reasons.push(Why::StartBelow { worker, what, value, mark });
         }
         self.fill(live);
         // A slot is free and nobody goes before it: then it is something else.

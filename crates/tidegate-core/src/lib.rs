@@ -12,7 +12,7 @@
 //! - [`store`]: the seam to where the truth is; [`rows`] and [`turn`]: what every store shares.
 //! - [`wait`]: waits that a store knows; [`limit`]: bounds that all workers share.
 //! - [`dispatcher`]: the state of one worker, and what it does about what happens.
-//! - [`explain`]: why a task is not running.
+//! - [`explain`]: why a task is not running; [`load`]: what follows from the load of a machine.
 //! - [`duration`]: durations as people write them (`"5m"`, `"1h30m"`, `"90"`).
 //! - [`RunId`], [`TaskExecutionId`], [`Timestamp`].
 
@@ -27,6 +27,7 @@ mod id;
 pub mod keys;
 pub mod lifecycle;
 pub mod limit;
+pub mod load;
 pub mod memory;
 pub mod plan;
 pub mod rows;

@@ -116,3 +116,45 @@ fn the_end_of_a_body_whose_task_was_over_is_reason_to_ask_for_more() {
     let next = dispatcher.turn(TurnId(5), Timestamp::from_micros(0), 4, |_| 2);
     assert_eq!(next.expect("it asks again").claim.units, 2);
 }
+
+#[test]
+fn while_starts_are_held_nothing_is_claimed_but_what_somebody_waits_for() {
+    let mut dispatcher = Dispatcher::new(WORKER, 100);
+    turn(&mut dispatcher, 1);
+    let answer = Turned { more: true, claimed: vec![claimed(5), claimed(6)], ..Turned::default() };
+    dispatcher.handle(Input::Answered(Ok(answer)));
+    let (begun, fence) = (TaskKey(6), Fence(1));
+    dispatcher.handle(Input::Said { task: begun, fence, said: Said::Begins });
+    dispatcher.todos().for_each(drop);
+
+    dispatcher.handle(Input::HoldStarts(true));
+    let todos: Vec<Todo> = dispatcher.todos().collect();
+    let withdraws = |todo: &Todo| matches!(todo, Todo::Withdraw(TaskKey(5), Fence(1)));
+    assert!(todos.len() == 1 && todos.iter().all(withdraws), "what has begun goes on: {todos:?}");
+    let said = Said::Ends(End::Dropped { active: Duration::ZERO });
+    dispatcher.handle(Input::Said { task: TaskKey(5), fence, said });
+    let held = dispatcher.turn(TurnId(2), Timestamp::from_micros(0), 4, |_| 3).unwrap();
+    assert_eq!((held.claim.units, held.claim.room), (3, 0), "runs that are waited for are let in");
+    let changes = vec![Applied::Yes; held.changes.len()];
+    dispatcher.handle(Input::Answered(Ok(Turned { changes, ..Turned::default() })));
+    dispatcher.todos().for_each(drop);
+    let next = dispatcher.turn(TurnId(3), Timestamp::from_micros(0), 4, |_| 3);
+    assert!(next.is_none(), "it does not ask again and again");
+    dispatcher.handle(Input::HoldStarts(true));
+    assert_eq!(dispatcher.todos().count(), 0, "told twice, it hands nothing back twice");
+
+    dispatcher.handle(Input::HoldStarts(false));
+    let next = dispatcher.turn(TurnId(4), Timestamp::from_micros(0), 4, |_| 3).unwrap();
+    assert_eq!((next.claim.units, next.claim.room), (3, 99));
+}
+
+#[test]
+fn what_a_turn_has_claimed_ahead_while_starts_were_being_held_is_handed_back() {
+    let mut dispatcher = Dispatcher::new(WORKER, 100);
+    turn(&mut dispatcher, 1);
+    dispatcher.handle(Input::HoldStarts(true));
+    let claimed = vec![claimed(5)];
+    dispatcher.handle(Input::Answered(Ok(Turned { claimed, ..Turned::default() })));
+    let withdrawn = dispatcher.todos().any(|todo| matches!(todo, Todo::Withdraw(TaskKey(5), _)));
+    assert!(withdrawn);
+}

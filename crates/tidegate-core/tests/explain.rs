@@ -5,6 +5,7 @@ use tidegate_core::explain::{COUNTED_MAX, Full, Looked, Rough, Slots, Why};
 use tidegate_core::graph::When;
 use tidegate_core::lifecycle::{CancelledBy, Kind, Reason, WorkerId};
 use tidegate_core::limit::{Holder, LimitKey, Rate};
+use tidegate_core::load::Resource;
 use tidegate_core::store::{Scope, TaskKey, WhyUnserved};
 use tidegate_core::{RunId, Timestamp};
 
@@ -122,6 +123,16 @@ fn all() -> Vec<(Why, String)> {
             Why::InMemoryMax { worker, most: 100_000 },
             "worker 3 has 100000 tasks begun and unfinished, and in_memory_max allows no more; \
              nothing begins there until one ends",
+        ),
+        (
+            Why::StartBelow { worker, what: Resource::Cpu, value: 0.93217, mark: 0.8 },
+            "nothing new starts at worker 3 while 80 % or more of the cpu is in use (start_below), and \
+             93.2 % is",
+        ),
+        (
+            Why::StartBelow { worker, what: Resource::Memory, value: 0.5, mark: 0.000_001 },
+            "nothing new starts at worker 3 while 0.0001 % or more of the memory is in use \
+             (start_below), and 50 % is",
         ),
         (
             Why::Waits { what: text("signal \"go\""), since: at(-5), until: None, worker },
@@ -277,6 +288,7 @@ fn the_guess_is_that_of_the_reason_that_takes_longest() {
         Why::Paused { scope: Scope::Store, since },
         Why::LimitMissing { limit },
         Why::InMemoryMax { worker, most: 7 },
+        Why::StartBelow { worker, what: Resource::Cpu, value: 0.9, mark: 0.8 },
         Why::Stopping { by: CancelledBy::User },
         Why::Running { worker, since },
     ] {

@@ -43,6 +43,10 @@ pub enum Input {
     RollCall,
     /// These workers are dead.
     Dead(Vec<WorkerId>),
+    /// Nothing new is to start until this comes again with false, whoever else has the slots to: what
+    /// was claimed ahead is handed back, what has begun goes on, and runs that somebody waits for are
+    /// let in. False may come at any time, and means also that there may be more slots.
+    HoldStarts(bool),
     /// Nothing new is to begin: what has not begun, and what waits, is handed back.
     Close,
     /// What still computes is dropped and handed back.
@@ -175,4 +179,20 @@ pub struct Readings {
     pub strays: u64,
     /// Turns that failed.
     pub failed_turns: u64,
+    /// Tasks claimed, as often as they were.
+    pub claimed: u64,
+    /// For how long these were ready before, all together.
+    pub ready_wait: Duration,
+    /// Entries that ended by being handed back.
+    pub handed_back: u64,
+    /// Entries that ended because their task waits as a row.
+    pub parked: u64,
+    /// Attempts that failed and are followed by another.
+    pub retries: u64,
+    /// Words that others have left for tasks of this worker.
+    pub words: u64,
+    /// Runs submitted.
+    pub submitted: u64,
+    /// Runs that ended in a turn of this worker.
+    pub runs_ended: u64,
 }

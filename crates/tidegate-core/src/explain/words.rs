@@ -85,6 +85,11 @@ impl Display for Told<'_> {
                 write!(f, "worker {} has {most} {tasks} begun and unfinished, and ", worker.0)?;
                 f.write_str("in_memory_max allows no more; nothing begins there until one ends")
             }
+            Why::StartBelow { worker, what, value, mark } => {
+                let (value, mark) = (Percent(*value), Percent(*mark));
+                write!(f, "nothing new starts at worker {} while {mark} or more of ", worker.0)?;
+                write!(f, "the {what} is in use (start_below), and {value} is")
+            }
             Why::Waits { what, since, until, worker } => {
                 write!(f, "it waits at worker {}, without a slot, for ", worker.0)?;
                 self.wait(f, what, *since, *until)
@@ -231,6 +236,18 @@ impl Display for Rough {
             60..3_600 => two(f, (seconds / 60, 'm'), (seconds % 60, 's')),
             3_600..86_400 => two(f, (seconds / 3_600, 'h'), (seconds / 60 % 60, 'm')),
             _ => two(f, (seconds / 86_400, 'd'), (seconds / 3_600 % 24, 'h')),
+        }
+    }
+}
+
+/// A fraction in percent. Of those below one in a thousand all digits are told.
+struct Percent(f64);
+
+impl Display for Percent {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self.0 {
+            0.001.. => write!(f, "{} %", (self.0 * 1_000.0).round() / 10.0),
+            few => write!(f, "{} %", (few * 1e12).round() / 1e10),
         }
     }
 }

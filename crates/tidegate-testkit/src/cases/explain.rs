@@ -7,6 +7,7 @@ use tidegate_core::explain::{COUNTED_MAX, Full, Live, Looked, Slots, Why};
 use tidegate_core::graph::{OnFailure, TaskIndex, When};
 use tidegate_core::lifecycle::{CancelledBy, Kind, Reason, State, WorkerId};
 use tidegate_core::limit::{Holder, Limit, LimitKey, Rate};
+use tidegate_core::load::{Reached, Resource};
 use tidegate_core::plan::LimitUse;
 use tidegate_core::store::{Claimed, NewRun, Request, Scope, Submitted, TaskKey, WhyUnserved};
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp};
@@ -402,6 +403,7 @@ fn live(worker: WorkerId, in_use: u32) -> Live {
         worker,
         slots: Slots { capacity: 1, in_use, waiting: 2 },
         in_memory_max: None,
+        start_below: Vec::new(),
         suspects: Vec::new(),
         kept_back: false,
         resumes: false,
@@ -424,6 +426,10 @@ pub async fn what_a_worker_knows_is_added_to_what_it_could_run(world: &mut World
     let full = Live { in_memory_max: Some(7), ..live(worker, 0) };
     let with = looked.clone().with(&full);
     assert_eq!((with.estimate(), with.reasons), (None, vec![most]), "a slot is free");
+    let reached = Reached { what: Resource::Memory, value: 0.9, mark: 0.8 };
+    let busy = Live { start_below: vec![reached], ..live(worker, 0) };
+    let held = Why::StartBelow { worker, what: Resource::Memory, value: 0.9, mark: 0.8 };
+    assert_eq!(looked.clone().with(&busy).reasons, [held], "a slot is free here, too");
     let free = looked.with(&live(worker, 0));
     assert_eq!(free.estimate(), Some(Duration::ZERO), "it is about to begin");
     assert!(matches!(free.reasons[..], [Why::NoSlot { .. }]));
