@@ -728,7 +728,7 @@ impl Dispatcher {
     /// Nothing new starts until it may again. What was claimed ahead goes back to the store, where
     /// others can take it; what of it somebody waits for is claimed again, where it stood.
     fn hold_starts(&mut self, hold: bool) {
-        if hold && !self.holds_starts {
+        if hold && !self.holds_starts && !self.closing {
             self.withdraw();
         }
         self.holds_starts = hold;

@@ -15,8 +15,10 @@ mod event;
 mod explain;
 mod fan_out;
 mod keys;
+mod load;
 mod look;
 mod metrics;
+mod monitor;
 mod pulse;
 mod run;
 mod shutdown;
@@ -28,7 +30,8 @@ pub use builder::{Config, ConfigError, EngineBuilder, StartError};
 pub use child::Child;
 pub use event::{Event, Missed, Subscription, What};
 pub use explain::Explanation;
-pub use metrics::Metrics;
+pub use metrics::{Metric, MetricKind, Metrics};
+pub use monitor::Samples;
 pub use run::{OutputError, Run, RunError, RunState, RunStatus, TaskState, WaitRunError};
 pub use shutdown::ShutdownReport;
 pub use signal::{LimitError, SignalError};
@@ -36,6 +39,9 @@ pub use submit::{Submit, SubmitError};
 pub use tidegate_core::explain::{Full, Slots, Why};
 pub use tidegate_core::lifecycle::{CancelledBy, Kind, Reason, WorkerId};
 pub use tidegate_core::limit::{Holder, InvalidLimit, LimitKey, LimitState, Rate};
+pub use tidegate_core::load::{
+    MachineLoad, Pressure, ProcessLoad, Reached, Resource, Sample, StartBelow,
+};
 pub use tidegate_core::store::{
     Counts, Finding, Happened, Record, RunSummary, RunsPage, Scope, Unserved, WhyUnserved,
 };
@@ -48,6 +54,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -106,6 +113,10 @@ pub(crate) struct Shared {
     reports: mpsc::UnboundedSender<Report>,
     events: broadcast::Sender<Event>,
     metrics: metrics::Gauges,
+    board: monitor::Board,
+    missed: Arc<event::AllMissed>,
+    /// How many slots there may be.
+    slots: RangeInclusive<u32>,
     closing: watch::Sender<shutdown::Stage>,
     clock: Clock,
     /// After so long a wait of a parkable task becomes a row.
@@ -140,6 +151,8 @@ enum Message {
     Request(Request, oneshot::Sender<Result<Granted, StoreError>>),
     Watch(RunId, Arc<run::Cell>, oneshot::Sender<()>),
     Explain(TaskKey, oneshot::Sender<Live>),
+    /// These marks are reached, because of which nothing new is to start; there may be more slots.
+    Load(Vec<Reached>),
     Close(Duration),
     /// What still computes is dropped at once.
     CloseNow,
@@ -239,13 +252,14 @@ impl Engine {
     /// Hears what happens from now on. The engine never waits for a subscriber: one that is more
     /// than 1,000 events behind learns how many it missed, and can read the store.
     pub fn subscribe(&self) -> Subscription {
-        Subscription::new(self.shared.events.subscribe(), self.shared.closing.subscribe())
+        let shared = &self.shared;
+        let (events, closing) = (shared.events.subscribe(), shared.closing.subscribe());
+        Subscription::new(events, closing, shared.missed.clone())
     }
 
     /// How things stand. See [`Metrics`] for what each number means.
     pub fn metrics(&self) -> Metrics {
-        let metrics = self.shared.metrics.read(&self.shared.pool);
-        if self.shared.serves { metrics } else { Metrics { slots: 0, ..metrics } }
+        self.shared.metrics.read(&self.shared)
     }
 
     /// How many tasks of the store stand where: the depth of its queues.

@@ -1,7 +1,8 @@
 //! Starting an engine.
 
+use super::monitor::Monitors;
 use super::worker::Worker;
-use super::{Clock, Engine, Shared, Watch, event, pulse};
+use super::{Clock, Engine, Shared, Watch, event, monitor, pulse};
 use crate::context::States;
 use crate::slot::SlotPool;
 #[cfg(unix)]
@@ -16,17 +17,24 @@ use std::time::{Duration, SystemTime};
 use tidegate_core::Timestamp;
 use tidegate_core::graph::nearest;
 use tidegate_core::limit::{InvalidLimit, Limit};
+use tidegate_core::load::{Sample, StartBelow};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::LimitUse;
 use tidegate_core::store::{Granted, NewWorker, Request, Store, StoreError, Turn, TurnId};
 use tokio::sync::{broadcast, mpsc, watch};
 
 /// How an engine is to run. Unlike workflows and state it can come from a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
-    /// How many tasks may compute at once.
+    /// How many tasks may compute at once; with [`slots_max`](Self::slots_max), the fewest.
     pub slots: u32,
+    /// The most slots there may be. If it is more than [`slots`](Self::slots), their number moves
+    /// between the two with the load of the machine: see [`EngineBuilder::slots_between`].
+    pub slots_max: Option<u32>,
+    /// Marks of the load of the machine above which nothing new starts: see
+    /// [`EngineBuilder::start_below`].
+    pub start_below: StartBelow,
     /// The queues it serves; runs are submitted to the first unless they say otherwise.
     pub queues: Vec<String>,
     /// How many tasks may be begun and unfinished at once; beyond it nothing new begins.
@@ -46,6 +54,8 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             slots: 4,
+            slots_max: None,
+            start_below: StartBelow::default(),
             queues: vec!["default".to_owned()],
             in_memory_max: 100_000,
             park_after: Duration::from_secs(30),
@@ -56,6 +66,10 @@ impl Default for Config {
 }
 
 impl Config {
+    fn most_slots(&self) -> u32 {
+        self.slots_max.unwrap_or(self.slots)
+    }
+
     /// # Errors
     /// A value that is not possible, by name.
     pub fn validate(&self) -> Result<(), ConfigError> {
@@ -64,7 +78,17 @@ impl Config {
         if self.slots == 0 {
             return wrong("slots", "0".to_owned(), "at least 1");
         }
-        if self.in_memory_max < self.slots {
+        let slots_max = self.most_slots();
+        if slots_max < self.slots {
+            return wrong("slots_max", slots_max.to_string(), "at least as many as slots");
+        }
+        let StartBelow { cpu, memory } = self.start_below;
+        for (setting, mark) in [("start_below.cpu", cpu), ("start_below.memory", memory)] {
+            if let Some(mark) = mark.filter(|mark| !(*mark > 0.0 && *mark <= 1.0)) {
+                return wrong(setting, mark.to_string(), "a fraction above 0, and 1 at most");
+            }
+        }
+        if self.in_memory_max < slots_max {
             let expected = "at least as many as there are slots";
             return wrong("in_memory_max", self.in_memory_max.to_string(), expected);
         }
@@ -125,8 +149,10 @@ pub enum StartError {
         task: String,
         /// What it needs.
         weight: u32,
-        /// What there is.
+        /// What there is, or the fewest there may be.
         slots: u32,
+        /// The most there may be.
+        slots_max: u32,
     },
     /// A limit makes no sense.
     Limit(InvalidLimit),
@@ -166,11 +192,13 @@ impl fmt::Display for StartError {
             StartError::DuplicateWorkflow(name) => {
                 write!(f, "two workflows are called \"{name}\"; a name belongs to one")
             }
-            StartError::TooHeavy { workflow, task, weight, slots } => write!(
-                f,
-                "task \"{task}\" of workflow \"{workflow}\" weighs {weight} and there are {slots} \
-                 slots; it would never run"
-            ),
+            StartError::TooHeavy { workflow, task, weight, slots, slots_max } => {
+                write!(f, "task \"{task}\" of workflow \"{workflow}\" weighs {weight} and there ")?;
+                match slots_max > slots {
+                    false => write!(f, "are {slots} slots; it would never run"),
+                    true => write!(f, "may be no more than {slots} slots; it might never run"),
+                }
+            }
             StartError::Limit(error) => error.fmt(f),
             StartError::UnknownLimit { workflow, task, limit, nearest } => {
                 write!(
@@ -211,6 +239,7 @@ pub struct EngineBuilder {
     states: States,
     clock: Clock,
     watch: Watch,
+    load: monitor::Source,
 }
 
 enum Place {
@@ -228,12 +257,52 @@ impl EngineBuilder {
             states: States::default(),
             clock: Arc::new(|| Timestamp::from(SystemTime::now())),
             watch: Watch::default(),
+            load: monitor::meter(),
         }
     }
 
     /// How many tasks may compute at once; 4 unless said otherwise.
     pub fn slots(mut self, slots: u32) -> Self {
-        self.config.slots = slots;
+        (self.config.slots, self.config.slots_max) = (slots, None);
+        self
+    }
+
+    /// At least and at most how many tasks may compute at once. It begins with the fewest; every five
+    /// seconds one step of a quarter, or one slot, is made: up while all slots are in use, more is to
+    /// be done and the machine has room, down while too much is in use of its processors or its
+    /// memory. What runs goes on when there are fewer slots. Where the load is not known, nothing
+    /// moves.
+    ///
+    /// No task may weigh more than `min`, or it might never run.
+    pub fn slots_between(mut self, min: u32, max: u32) -> Self {
+        (self.config.slots, self.config.slots_max) = (min, Some(max));
+        self
+    }
+
+    /// While as much of the machine or more is in use, nothing new starts here: fractions above 0, of
+    /// what the process may use ([`Engine::sample`]). It is looked at every five seconds.
+    ///
+    /// What has begun goes on, also after a wait; runs that somebody waits for begin, or what waits for
+    /// them would never end. A parked task is not entered again meanwhile. What was claimed ahead goes
+    /// back to the store, for other workers. Where the load is not known, nothing is held.
+    ///
+    /// ```
+    /// use tidegate::Engine;
+    /// use tidegate::engine::StartBelow;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let engine = Engine::builder("memory:")
+    ///     .slots_between(2, 16)
+    ///     .start_below(StartBelow::cpu(0.9).and_memory(0.8))
+    ///     .start()
+    ///     .await?;
+    /// # engine.shutdown(std::time::Duration::from_secs(1)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start_below(mut self, marks: StartBelow) -> Self {
+        self.config.start_below = marks;
         self
     }
 
@@ -308,6 +377,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Where samples of the load come from, for tests.
+    #[doc(hidden)]
+    pub fn load(mut self, source: impl FnMut(Timestamp) -> Sample + Send + 'static) -> Self {
+        self.load = Box::new(source);
+        self
+    }
+
     /// Opens the store and starts a worker on the present runtime. What a dead worker has left is
     /// taken over at once.
     ///
@@ -345,11 +421,12 @@ impl EngineBuilder {
 
     async fn begin(mut self, serves: bool) -> Result<Engine, StartError> {
         self.config.validate().map_err(StartError::Config)?;
-        let slots = if serves { self.config.slots } else { u32::MAX };
-        let workflows = by_name(self.workflows, slots)?;
+        let workflows = by_name(self.workflows, &self.config, serves)?;
         let store = open(self.store).await?;
         declare(&*store, self.limits, (self.clock)()).await?;
         check_limits(&*store, &workflows).await?;
+        let start_below = self.config.start_below;
+        let monitors = Monitors::new(self.load, start_below, (self.clock)()).await;
         let worker = NewWorker {
             now: (self.clock)(),
             name: format!("process {}", std::process::id()),
@@ -379,6 +456,9 @@ impl EngineBuilder {
             reports: report,
             events: broadcast::channel(event::CAPACITY).0,
             metrics: Default::default(),
+            board: Default::default(),
+            missed: Default::default(),
+            slots: self.config.slots..=self.config.most_slots(),
             closing: watch::channel(Default::default()).0,
             clock: self.clock,
             park_after: self.config.park_after,
@@ -387,22 +467,29 @@ impl EngineBuilder {
         pulse::start(shared.inbox.downgrade());
         let states = Arc::new(self.states);
         let max = self.config.in_memory_max;
-        let worker = Worker::new(shared.clone(), messages, reports, id, states, max);
+        let beside = monitors.start(&shared);
+        let worker = Worker::new(shared.clone(), messages, reports, id, states, max, beside);
         tokio::spawn(worker.run());
         Ok(Engine { shared })
     }
 }
 
-fn by_name(workflows: Vec<Workflow>, slots: u32) -> Result<HashMap<String, Workflow>, StartError> {
+fn by_name(
+    workflows: Vec<Workflow>,
+    config: &Config,
+    serves: bool,
+) -> Result<HashMap<String, Workflow>, StartError> {
+    let (slots, slots_max) = (config.slots, config.most_slots());
     let mut by_name = HashMap::with_capacity(workflows.len());
     for workflow in workflows {
         let (graph, name) = (workflow.plan.graph(), workflow.name().to_owned());
         for task in graph.tasks() {
             let item = workflow.pieces[task.as_usize()].item.as_ref();
             let weight = item.unwrap_or_else(|| workflow.plan.task(task)).weight;
-            if weight > slots {
+            if serves && weight > slots {
                 let task = graph.name(task).to_owned();
-                return Err(StartError::TooHeavy { workflow: name, task, weight, slots });
+                let workflow = name;
+                return Err(StartError::TooHeavy { workflow, task, weight, slots, slots_max });
             }
         }
         if by_name.insert(name.clone(), workflow).is_some() {

@@ -4,6 +4,8 @@ use super::shutdown::{self, Stage};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::Reason;
@@ -86,6 +88,17 @@ pub enum What {
 pub struct Subscription {
     events: broadcast::Receiver<Event>,
     closing: watch::Receiver<Stage>,
+    missed: Arc<AllMissed>,
+}
+
+/// How many events all subscribers have missed.
+#[derive(Debug, Default)]
+pub(super) struct AllMissed(AtomicU64);
+
+impl AllMissed {
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// A subscriber was too slow.
@@ -104,8 +117,12 @@ impl fmt::Display for Missed {
 impl std::error::Error for Missed {}
 
 impl Subscription {
-    pub(super) fn new(events: broadcast::Receiver<Event>, closing: watch::Receiver<Stage>) -> Self {
-        Subscription { events, closing }
+    pub(super) fn new(
+        events: broadcast::Receiver<Event>,
+        closing: watch::Receiver<Stage>,
+        missed: Arc<AllMissed>,
+    ) -> Self {
+        Subscription { events, closing, missed }
     }
 
     /// The next event; `None` when the engine has stopped and all was heard.
@@ -135,7 +152,10 @@ impl Subscription {
         match received {
             Ok(event) => Ok(Some(event)),
             Err(RecvError::Closed) => Ok(None),
-            Err(RecvError::Lagged(count)) => Err(Missed { count }),
+            Err(RecvError::Lagged(count)) => {
+                self.missed.0.fetch_add(count, Ordering::Relaxed);
+                Err(Missed { count })
+            }
         }
     }
 }

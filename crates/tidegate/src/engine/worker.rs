@@ -1,12 +1,13 @@
 //! The loop of a worker: tells the dispatcher what happens, and does what it says.
 //!
 //! It owns the state of the worker and awaits nothing but its channel, the turn in flight, a look
-//! for dead workers and the next timer. Nothing in it can fail: what the store refuses comes back as
+//! for dead workers (a task of its own) and the next timer. Nothing in it can fail: what the store refuses comes back as
 //! an answer, and what a body does happens in its own task.
 
 use super::event::{Event, What};
 use super::fan_out::FanOut;
 use super::look::{self, Seen, look};
+use super::monitor::Beside;
 use super::run::Cell;
 use super::shutdown::{AFTER_TELLING, ShutdownReport, Stage};
 use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry};
@@ -24,13 +25,14 @@ use tidegate_core::RunId;
 use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Ticket, Todo};
 use tidegate_core::explain::{Live as Known, NAMED_MAX, Slots};
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
+use tidegate_core::load::Reached;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
     Bytes, Claimed, Ended, Granted, Happened, News, Record, StoreError, Submitted, TaskKey, Turn,
     TurnId, Turned,
 };
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
 use tokio::time::{Instant, Sleep};
 
 /// With each look, what the store thinks is owned here is compared with what is: a claim whose answer
@@ -53,7 +55,7 @@ const MOMENTS_MAX: usize = 8;
 const MESSAGES_MAX: usize = 4_096;
 
 type Handed = Pin<Box<dyn Future<Output = Result<Turned, StoreError>> + Send>>;
-type Looked = Pin<Box<dyn Future<Output = Result<Seen, StoreError>> + Send>>;
+type Looked = JoinHandle<Result<Seen, StoreError>>;
 type Heard = Pin<Box<dyn Future<Output = Result<News, StoreError>> + Send>>;
 
 /// A worker and all that belongs to it.
@@ -82,6 +84,9 @@ pub(super) struct Worker {
     look: Option<Looked>,
     /// Rings when another worker has done something that concerns this one.
     bell: Option<Heard>,
+    beside: Option<Beside>,
+    /// Marks of the load because of which nothing new starts.
+    reached: Vec<Reached>,
     looks: u32,
     compares: bool,
     watch_at: Instant,
@@ -118,7 +123,7 @@ struct Closing {
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, looked at on the spot")]
 enum Woke {
     Turned(Result<Turned, StoreError>),
-    Looked(Result<Seen, StoreError>),
+    Looked(Result<Result<Seen, StoreError>, JoinError>),
     Rung(Result<News, StoreError>),
     Messages,
     Reports,
@@ -133,6 +138,7 @@ impl Worker {
         id: WorkerId,
         states: Arc<States>,
         in_memory_max: u32,
+        beside: Beside,
     ) -> Self {
         Worker {
             shared,
@@ -154,6 +160,8 @@ impl Worker {
             turn: None,
             look: None,
             bell: None,
+            beside: Some(beside),
+            reached: Vec::new(),
             looks: 0,
             compares: false,
             watch_at: Instant::now(),
@@ -175,14 +183,7 @@ impl Worker {
             }
             match self.wake(&mut timer, &mut messages).await {
                 Woke::Turned(answer) => self.answered(answer).await,
-                Woke::Looked(Ok(Seen { dead, ended })) => {
-                    ended.into_iter().for_each(|ended| self.end_cells(ended));
-                    self.dispatcher.handle(Input::Dead(dead));
-                }
-                Woke::Looked(Err(error)) => {
-                    tracing::warn!(%error, "cannot look for dead workers");
-                    self.compares = true;
-                }
+                Woke::Looked(done) => self.looked(done),
                 Woke::Rung(Ok(news)) => self.rung(news),
                 // What others do is seen with the next look.
                 Woke::Rung(Err(_)) => self.bell = None,
@@ -217,10 +218,10 @@ impl Worker {
                 return Poll::Ready(Woke::Reports);
             }
             if let Some(look) = &mut self.look
-                && let Poll::Ready(dead) = look.as_mut().poll(cx)
+                && let Poll::Ready(done) = Pin::new(look).poll(cx)
             {
                 self.look = None;
-                return Poll::Ready(Woke::Looked(dead));
+                return Poll::Ready(Woke::Looked(done));
             }
             if let Some(bell) = &mut self.bell
                 && let Poll::Ready(news) = bell.as_mut().poll(cx)
@@ -273,6 +274,10 @@ impl Worker {
             }
             // Whoever asked may have gone.
             Message::Explain(task, reply) => drop(reply.send(self.explain(task))),
+            Message::Load(reached) => {
+                self.dispatcher.handle(Input::HoldStarts(!reached.is_empty()));
+                self.reached = reached;
+            }
             Message::Close(grace) => self.close(grace),
             Message::CloseNow => {
                 self.close(Duration::ZERO);
@@ -283,6 +288,18 @@ impl Worker {
                 self.dispatcher.handle(Input::DropAll);
             }
             Message::Pulse => self.look_at_clock(Instant::now()),
+        }
+    }
+
+    /// A look is over. One that failed, or panicked, is made up for by a thorough one.
+    fn looked(&mut self, done: Result<Result<Seen, StoreError>, JoinError>) {
+        let board = &self.shared.board;
+        match board.note(|seen| seen.watcher.note("the queue watcher", done)) {
+            Some(Seen { dead, ended }) => {
+                ended.into_iter().for_each(|ended| self.end_cells(ended));
+                self.dispatcher.handle(Input::Dead(dead));
+            }
+            None => self.compares = true,
         }
     }
 
@@ -305,6 +322,7 @@ impl Worker {
                 waiting: u32::try_from(pool.waiting()).unwrap_or(u32::MAX),
             },
             in_memory_max: self.dispatcher.in_memory_max_reached(),
+            start_below: self.reached.clone(),
             suspects: active.into_iter().chain(waiting).take(NAMED_MAX).collect(),
             kept_back,
             resumes: self.entries.get(&task).is_some_and(|live| live.entry.resumes()),
@@ -751,7 +769,7 @@ impl Worker {
     fn look_at_store(&mut self, runs: usize) {
         if self.closing.is_none() {
             let runs = self.waited_for(runs);
-            self.look = Some(Box::pin(look(self.shared.store.clone(), runs)));
+            self.look = Some(tokio::spawn(look(self.shared.store.clone(), runs)));
         }
     }
 
@@ -788,6 +806,14 @@ impl Worker {
 
     /// Everything of this worker is over or handed back.
     async fn finish(mut self) {
+        if let Some(look) = self.look.take() {
+            look.abort();
+            // Whatever it came to.
+            let _ = look.await;
+        }
+        if let Some(beside) = self.beside.take() {
+            beside.stop().await;
+        }
         // What cannot be removed says that nothing is running.
         let _ = look::remove_notes(&*self.shared.store, self.id).await;
         if let Err(error) = self.shared.store.dismiss(self.id).await {
@@ -820,6 +846,14 @@ impl Worker {
             recoveries_total: readings.recoveries,
             strays_total: readings.strays,
             lost_races_total: readings.lost_races,
+            submitted_total: readings.submitted,
+            runs_ended_total: readings.runs_ended,
+            claimed_total: readings.claimed,
+            ready_wait: readings.ready_wait,
+            retries_total: readings.retries,
+            parked_total: readings.parked,
+            handed_back_total: readings.handed_back,
+            words_total: readings.words,
             ..self.metrics
         };
         self.shared.metrics.publish(self.metrics);

@@ -33,10 +33,22 @@ pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     faults: Mutex<Vec<(Test, Fault)>>,
     is_down: AtomicBool,
+    looks: Mutex<Looks>,
+    /// Held by every look that hangs.
+    hanging: Arc<()>,
     worker: Mutex<Option<WorkerId>>,
     fuse: Mutex<Option<(usize, Blown)>>,
     blown: Semaphore,
     mended: Semaphore,
+}
+
+/// What becomes of the looks of a watcher.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Looks {
+    #[default]
+    Answered,
+    Panic,
+    Hang,
 }
 
 /// Which turn a fault is for, by what it says and what it came to.
@@ -75,10 +87,10 @@ impl std::error::Error for AsTold {}
 
 impl Faulty {
     pub(crate) async fn on(place: &Place) -> Arc<Self> {
-        let (faults, is_down, worker, fuse) = Default::default();
+        let (faults, is_down, looks, hanging, worker, fuse) = Default::default();
         let (blown, mended) = (Semaphore::new(0), Semaphore::new(0));
         let inner = place.store().await;
-        Arc::new(Faulty { inner, faults, is_down, worker, fuse, blown, mended })
+        Arc::new(Faulty { inner, faults, is_down, looks, hanging, worker, fuse, blown, mended })
     }
 
     /// This becomes of the turn after so many.
@@ -137,6 +149,28 @@ impl Faulty {
     /// From now on no turn is taken, or they are again.
     fn set_down(&self, is_down: bool) {
         self.is_down.store(is_down, Ordering::SeqCst);
+    }
+
+    /// This becomes of the looks of watchers from now on.
+    pub(crate) fn set_looks(&self, looks: Looks) {
+        *self.looks.lock().unwrap() = looks;
+    }
+
+    /// How many looks hang.
+    pub(crate) fn hanging(&self) -> usize {
+        Arc::strong_count(&self.hanging) - 1
+    }
+
+    async fn look<T>(&self, look: Answer<'_, T>) -> Result<T, StoreError> {
+        let looks = *self.looks.lock().unwrap();
+        match looks {
+            Looks::Answered => look.await,
+            Looks::Panic => panic!("a test wants it so"),
+            Looks::Hang => {
+                let _hangs = self.hanging.clone();
+                std::future::pending().await
+            }
+        }
     }
 
     async fn take(&self, turn: Arc<Turn>) -> Result<Turned, StoreError> {
@@ -226,7 +260,7 @@ impl Store for Faulty {
     }
 
     fn dead(&self) -> Answer<'_, Vec<WorkerId>> {
-        self.inner.dead()
+        Box::pin(self.look(self.inner.dead()))
     }
 
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
@@ -250,7 +284,7 @@ impl Store for Faulty {
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        self.inner.counts()
+        Box::pin(self.look(self.inner.counts()))
     }
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
