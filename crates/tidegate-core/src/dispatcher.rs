@@ -29,7 +29,7 @@ use crate::store::{
     TurnId, Turned,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ pub struct Dispatcher {
     /// Whether nothing new is to start for now.
     holds_starts: bool,
     closing: bool,
+    /// Tasks that may wait on meanwhile.
+    spared: HashSet<TaskKey>,
     /// The numbers of these that are counted; the others are read off.
     readings: Readings,
     todos: Vec<Todo>,
@@ -147,6 +149,7 @@ impl Dispatcher {
             asks_all: false,
             holds_starts: false,
             closing: false,
+            spared: HashSet::new(),
             readings: Readings::default(),
             todos: Vec::new(),
         }
@@ -179,8 +182,10 @@ impl Dispatcher {
                 }
             }
             Input::HoldStarts(hold) => self.hold_starts(hold),
+            Input::Spare(task, true) => drop(self.spared.insert(task)),
+            Input::Spare(task, false) => drop(self.spared.remove(&task)),
             Input::Close => self.close(),
-            Input::DropAll => self.hand_back_all(|_| Some(Todo::Drop)),
+            Input::DropAll => self.hand_back_all(|_, _| Some(Todo::Drop)),
         }
     }
 
@@ -274,7 +279,7 @@ impl Dispatcher {
                 self.readings.deferred += 1;
                 self.tell(key, Event::Defer { fence, active, wait });
                 self.hungry |= self.more;
-                if self.closing {
+                if self.closing && !self.spared.contains(&key) {
                     self.hand_back(key, Todo::Drop);
                 }
             }
@@ -738,7 +743,7 @@ impl Dispatcher {
     /// What was claimed ahead is handed back. What may still run here is claimed again, where it
     /// stood.
     fn withdraw(&mut self) {
-        self.hand_back_all(|phase| match phase {
+        self.hand_back_all(|_, phase| match phase {
             Phase::Ahead => Some(Todo::Withdraw),
             _ => None,
         });
@@ -746,17 +751,20 @@ impl Dispatcher {
 
     fn close(&mut self) {
         self.closing = true;
-        self.hand_back_all(|phase| match phase {
+        let spared = std::mem::take(&mut self.spared);
+        self.hand_back_all(|key, phase| match phase {
             // It may have begun without this having been heard; then it has its grace.
             Phase::Ahead => Some(Todo::Withdraw),
+            Phase::Deferred if spared.contains(&key) => None,
             Phase::Deferred => Some(Todo::Drop),
             Phase::Active | Phase::Over => None,
         });
+        self.spared = spared;
     }
 
     /// Everything for whose phase there is a way is handed back in that way.
-    fn hand_back_all(&mut self, way: impl Fn(Phase) -> Option<Way>) {
-        let meant = self.tasks.iter().filter_map(|(&key, task)| Some((key, way(task.phase)?)));
+    fn hand_back_all(&mut self, way: impl Fn(TaskKey, Phase) -> Option<Way>) {
+        let meant = self.tasks.iter().filter_map(|(&key, task)| Some((key, way(key, task.phase)?)));
         let mut meant: Vec<(TaskKey, Way)> = meant.collect();
         meant.sort_unstable_by_key(|(key, _)| *key);
         meant.into_iter().for_each(|(key, way)| self.hand_back(key, way));

@@ -109,8 +109,9 @@ struct Slot {
     /// Gone once the attempt is over.
     token: Option<SlotToken>,
     line: Option<InLine>,
-    /// Waits that wait.
+    /// Waits that wait, and when the first of them is over at the latest, if that is known.
     waiting: u32,
+    due: Option<Instant>,
     /// Waits that have ended and want the slot.
     resuming: u32,
     /// Who wants to know when the slot is held.
@@ -172,6 +173,7 @@ impl Attempt {
                 token: Some(token),
                 line: None,
                 waiting: 0,
+                due: None,
                 resuming: 0,
                 wakers: Wakers::default(),
                 away: false,
@@ -279,12 +281,19 @@ impl Attempt {
     }
 
     /// A wait for something in `words` begins to wait: the slot is released.
-    pub(crate) fn begin_wait(&self, words: impl FnOnce() -> String, releasing: Vec<Arc<str>>) {
+    pub(crate) fn begin_wait(
+        &self,
+        words: impl FnOnce() -> String,
+        releasing: Vec<Arc<str>>,
+        due: Option<Instant>,
+    ) {
         if let (false, Some(record)) = (releasing.is_empty(), self.record()) {
             record.ask(WaitOp::Release(releasing));
             self.has_released();
         }
         let mut slot = lock(&self.slot);
+        // With several open, it goes on with the first.
+        slot.due = if slot.waiting == 0 { due } else { slot.due.into_iter().chain(due).min() };
         slot.waiting += 1;
         if slot.is_held() {
             let active = slot.held_since.elapsed();
@@ -302,6 +311,11 @@ impl Attempt {
         if let Some(record) = record {
             record.waits(active, words());
         }
+    }
+
+    /// When it goes on at the latest, of one that waits, if that is known.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        lock(&self.slot).due
     }
 
     /// That the task goes on is written, as often as it asked.

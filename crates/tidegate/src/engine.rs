@@ -33,7 +33,7 @@ pub use explain::Explanation;
 pub use metrics::{Metric, MetricKind, Metrics};
 pub use monitor::Samples;
 pub use run::{OutputError, Run, RunError, RunState, RunStatus, TaskState, WaitRunError};
-pub use shutdown::ShutdownReport;
+pub use shutdown::{Shutdown, ShutdownReport};
 pub use signal::{LimitError, SignalError};
 pub use submit::{Submit, SubmitError};
 pub use tidegate_core::explain::{Full, Slots, Why};
@@ -53,8 +53,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::ops::RangeInclusive;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -153,7 +153,7 @@ enum Message {
     Explain(TaskKey, oneshot::Sender<Live>),
     /// These marks are reached, because of which nothing new is to start; there may be more slots.
     Load(Vec<Reached>),
-    Close(Duration),
+    Close(Shutdown),
     /// What still computes is dropped at once.
     CloseNow,
     /// Nothing; but whoever hears it can look at the clock.
@@ -303,13 +303,14 @@ impl Engine {
     /// Nothing new begins, submits are refused, and what has not begun or waits is handed back at
     /// once. What computes has `grace` to end; then it is [told](crate::TaskHandle::cancelled), and
     /// five seconds later dropped and handed back. Nothing is marked failed because a process
-    /// stopped. A second call is harmless and returns the same report.
+    /// stopped. A second call is harmless and returns the same report. With a [`Shutdown`] instead of
+    /// the grace, what waits and goes on soon enough may end too.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing: the worker goes on stopping.
-    pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
+    pub async fn shutdown(&self, how: impl Into<Shutdown>) -> ShutdownReport {
         // The loop may have gone with its runtime; then there is nothing to wait for.
-        let _ = self.shared.inbox.send(Message::Close(grace));
+        let _ = self.shared.inbox.send(Message::Close(how.into()));
         shutdown::report(self.shared.closing.subscribe()).await
     }
 
@@ -333,10 +334,10 @@ impl Engine {
     ///
     /// # Errors
     /// The signals cannot be listened to.
-    pub async fn shutdown_on_signal(&self, grace: Duration) -> io::Result<ShutdownReport> {
+    pub async fn shutdown_on_signal(&self, how: impl Into<Shutdown>) -> io::Result<ShutdownReport> {
         let mut asked = shutdown::Asked::listen()?;
         asked.recv().await;
-        let stopping = self.shutdown(grace);
+        let stopping = self.shutdown(how);
         let (mut stopping, mut again) = (pin!(stopping), pin!(asked.recv()));
         let stopped = poll_fn(|cx| match stopping.as_mut().poll(cx) {
             Poll::Ready(report) => Poll::Ready(Some(report)),

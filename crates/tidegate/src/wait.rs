@@ -26,6 +26,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tidegate_core::Timestamp;
 use tidegate_core::wait::{WaitId, WaitOp};
+use tokio::time::Instant;
 use tracing::Span;
 
 /// How long a first check may take before it goes on without the slot. Most answer at once, and
@@ -114,6 +115,11 @@ pub(crate) trait Source<T>: Send {
 
     /// How it can be waited for as a row, if it can.
     fn parks(&self) -> Option<Parks> {
+        None
+    }
+
+    /// When it is over at the latest, if that is known.
+    fn due(&self) -> Option<Instant> {
         None
     }
 
@@ -416,6 +422,15 @@ impl<'h, T> Wait<'h, T> {
         self.source.as_ref().and_then(|source| source.parks())
     }
 
+    /// When it is over at the latest, if that is known.
+    fn due(&self) -> Option<Instant> {
+        let source = self.source.as_ref().and_then(|source| source.due());
+        let timeout = self.timeout.as_ref().map(Timer::due);
+        let stored = self.attempt.record().zip(self.parks().and_then(|parks| parks.wake));
+        let stored = stored.map(|(record, wake)| Instant::now() + wake.since(record.now()));
+        [source, timeout, stored].into_iter().flatten().min()
+    }
+
     /// The limits that are given back while it waits.
     fn releases(&self) -> Vec<Arc<str>> {
         let mut releases = self.options.releasing.clone();
@@ -497,7 +512,7 @@ impl<T> Future for Wait<'_, T> {
                 Step::Checking if first && !this.first_check_is_slow(cx) => return Poll::Pending,
                 _ => {
                     if first {
-                        this.attempt.begin_wait(|| this.words(), this.releases());
+                        this.attempt.begin_wait(|| this.words(), this.releases(), this.due());
                         this.grace = None;
                         this.phase = Phase::Waiting;
                     }

@@ -47,7 +47,9 @@ pub enum Input {
     /// was claimed ahead is handed back, what has begun goes on, and runs that somebody waits for are
     /// let in. False may come at any time, and means also that there may be more slots.
     HoldStarts(bool),
-    /// Nothing new is to begin: what has not begun, and what waits, is handed back.
+    /// Whether this task may wait on although nothing new is to begin.
+    Spare(TaskKey, bool),
+    /// Nothing new is to begin: what has not begun, and what waits and is not spared, is handed back.
     Close,
     /// What still computes is dropped and handed back.
     DropAll,

@@ -29,6 +29,7 @@ use tidegate_core::wait::{WaitAnswer, WaitKind, WaitOp};
 use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -101,6 +102,11 @@ impl Entry {
     /// Whether it has waited, wants to go on and does not have its slot.
     pub(super) fn resumes(&self) -> bool {
         self.attempt().is_some_and(|attempt| attempt.is_resuming())
+    }
+
+    /// When it goes on at the latest, of one that waits, if that is known.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.attempt().and_then(|attempt| attempt.due())
     }
 
     /// How long the attempt has computed.

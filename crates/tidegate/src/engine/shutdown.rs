@@ -8,6 +8,34 @@ use tokio::sync::watch;
 /// What a body has after it was told, before it is dropped.
 pub(super) const AFTER_TELLING: Duration = Duration::from_secs(5);
 
+/// How an engine is to stop. A duration is one: the grace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shutdown {
+    pub(super) grace: Duration,
+    pub(super) finishes_waits: bool,
+}
+
+impl Shutdown {
+    /// What computes has so long to end; what waits is handed back at once.
+    pub fn new(grace: Duration) -> Self {
+        Shutdown { grace, finishes_waits: false }
+    }
+
+    /// What waits for something that is known to be over within the grace (a sleep, a time-out) may
+    /// wait on and end.
+    #[must_use]
+    pub fn finish_waits(mut self) -> Self {
+        self.finishes_waits = true;
+        self
+    }
+}
+
+impl From<Duration> for Shutdown {
+    fn from(grace: Duration) -> Self {
+        Shutdown::new(grace)
+    }
+}
+
 /// How far a shutdown is. Whoever looks later sees it too.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Stage {

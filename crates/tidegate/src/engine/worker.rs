@@ -9,7 +9,7 @@ use super::fan_out::FanOut;
 use super::look::{self, Seen, look};
 use super::monitor::Beside;
 use super::run::Cell;
-use super::shutdown::{AFTER_TELLING, ShutdownReport, Stage};
+use super::shutdown::{AFTER_TELLING, Shutdown, ShutdownReport, Stage};
 use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry};
 use crate::context::States;
 use crate::slot::{Ended as Counted, SlotToken};
@@ -116,6 +116,8 @@ struct Closing {
     /// When the next step is due: first what computes is told, then it is dropped.
     next: Option<Instant>,
     told: bool,
+    /// What is over by then may wait on.
+    waits_until: Option<Instant>,
     report: ShutdownReport,
 }
 
@@ -278,9 +280,9 @@ impl Worker {
                 self.dispatcher.handle(Input::HoldStarts(!reached.is_empty()));
                 self.reached = reached;
             }
-            Message::Close(grace) => self.close(grace),
+            Message::Close(how) => self.close(how),
             Message::CloseNow => {
-                self.close(Duration::ZERO);
+                self.close(Shutdown::new(Duration::ZERO));
                 if let Some(closing) = &mut self.closing {
                     (closing.told, closing.next) = (true, None);
                 }
@@ -346,7 +348,10 @@ impl Worker {
         for (task, fence, said, slot) in std::mem::take(&mut self.heard) {
             match &said {
                 Said::Ends(end) => self.ended(task, fence, end),
-                Said::Defers { .. } => self.waits(task, fence, true),
+                Said::Defers { .. } => {
+                    self.waits(task, fence, true);
+                    self.spare(task);
+                }
                 Said::Resumes => self.waits(task, fence, false),
                 Said::Begins | Said::Asks(_) => {}
             }
@@ -782,15 +787,27 @@ impl Worker {
         runs
     }
 
-    fn close(&mut self, grace: Duration) {
+    fn close(&mut self, Shutdown { grace, finishes_waits }: Shutdown) {
         if self.closing.is_some() {
             return;
         }
         self.shared.closing.send_replace(Stage::Closing);
         let next = Instant::now().checked_add(grace);
-        let report = ShutdownReport::default();
-        self.closing = Some(Closing { next, told: false, report });
+        let (told, report) = (false, ShutdownReport::default());
+        let waits_until = next.filter(|_| finishes_waits);
+        self.closing = Some(Closing { next, told, waits_until, report });
+        let waiting = self.entries.iter().filter(|(_, live)| live.waits);
+        let waiting: Vec<TaskKey> = waiting.map(|(&task, _)| task).collect();
+        waiting.into_iter().for_each(|task| self.spare(task));
         self.dispatcher.handle(Input::Close);
+    }
+
+    /// A task waits: while the worker closes it may do so only if it goes on soon enough.
+    fn spare(&mut self, task: TaskKey) {
+        let until = self.closing.as_ref().and_then(|closing| closing.waits_until);
+        let Some(until) = until else { return };
+        let due = self.entries.get(&task).and_then(|live| live.entry.due());
+        self.dispatcher.handle(Input::Spare(task, due.is_some_and(|due| due <= until)));
     }
 
     fn close_harder(&mut self, now: Instant) {

@@ -277,6 +277,11 @@ impl Timer {
         Timer::new(tide, Instant::now() + delay.min(FAR))
     }
 
+    /// When it fires.
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
     /// Starts anew.
     pub(crate) fn reset(&mut self, due: Instant) {
         self.cancel();

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tidegate_core::wait::WaitId;
+use tokio::time::Instant;
 
 /// A source whose value is turned into another.
 pub(super) struct Map<'h, T, F> {
@@ -47,6 +48,10 @@ where
 
     fn parks(&self) -> Option<Parks> {
         self.source.parks()
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.source.due()
     }
 
     fn lose(self: Pin<&mut Self>) {
@@ -165,6 +170,10 @@ impl<T: Send> Source<T> for Any<'_, T> {
 
     fn parks(&self) -> Option<Parks> {
         self.together.parks(self.waits.iter())
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.waits.iter().filter_map(Wait::due).min()
     }
 
     fn lose(self: Pin<&mut Self>) {
@@ -293,6 +302,10 @@ impl<T: Send> Source<Vec<T>> for All<'_, T> {
 
     fn parks(&self) -> Option<Parks> {
         self.together.parks(self.open())
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.open().map(Wait::due).collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
     fn lose(self: Pin<&mut Self>) {

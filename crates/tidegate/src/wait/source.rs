@@ -242,6 +242,13 @@ impl Source<()> for Sleep {
         }
     }
 
+    fn due(&self) -> Option<Instant> {
+        match self {
+            Sleep::For(_) => None,
+            Sleep::Until(timer) => Some(timer.due()),
+        }
+    }
+
     fn words(&self) -> String {
         "time".to_owned()
     }

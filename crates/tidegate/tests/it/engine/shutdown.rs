@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::engine::{SubmitError, WaitRunError};
+use tidegate::engine::{Shutdown, SubmitError, WaitRunError};
 use tidegate::{Context, Engine, Run, RunId, RunOutcome, Task, TaskError, TaskHandle, Workflow};
 use tidegate_core::lifecycle::Kind;
 use tidegate_core::store::Happened;
@@ -267,7 +267,68 @@ async fn note(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskErro
     std::future::pending().await
 }
 
+/// Waits as it is told, each time for so many seconds: for time, for what never comes but not longer,
+/// or for either; 0 waits for ever.
+async fn waits(
+    context: &mut Context<Vec<(String, u64)>>,
+    handle: &TaskHandle,
+) -> Result<(), TaskError> {
+    for (how, seconds) in context.input().clone() {
+        let time = Duration::from_secs(seconds);
+        let never = || handle.defer_while(std::future::pending::<()>());
+        match how.as_str() {
+            "sleep" => handle.sleep(time).await?,
+            "timeout" => drop(never().timeout(time).await),
+            "any" => drop(handle.wait_any([never().map(|()| ()), handle.sleep(time)]).await?),
+            "all" => drop(handle.wait_all([handle.sleep(time), handle.sleep(time * 2)]).await?),
+            _ => never().await?,
+        }
+    }
+    Ok(())
+}
+
 on_paused_time! {
+    async fn by_option_what_waits_and_goes_on_within_the_grace_may_end(place: Place) {
+        let engine = place.engine().slots(2).clock(fake_clock());
+        let engine = engine.workflow(Workflow::of(Task::new("waits", waits)).unwrap());
+        let engine = engine.start().await.unwrap();
+        let mut runs = Vec::new();
+        for (waits, ends) in [
+            (&[("sleep", 9)][..], true),
+            (&[("sleep", 11)], false),
+            (&[("timeout", 9)], true),
+            (&[("timeout", 11)], false),
+            (&[("any", 9)], true),
+            (&[("all", 4)], true),
+            (&[("all", 6)], false),
+            (&[("never", 0)], false),
+            // It waits again, and its second wait is over soon enough, or not.
+            (&[("sleep", 3), ("sleep", 3)], true),
+            (&[("sleep", 3), ("sleep", 8)], false),
+            (&[("sleep", 3), ("never", 0)], false),
+        ] {
+            let waits: Vec<(String, u64)> =
+                waits.iter().map(|&(how, seconds)| (how.to_owned(), seconds)).collect();
+            let run = engine.submit("waits", waits.clone()).await.unwrap();
+            runs.push((run, waits, ends));
+        }
+        for (run, ..) in &runs {
+            until_kind(engine.store(), run.id(), Kind::Deferred).await;
+        }
+        let begun = Instant::now();
+        let how = Shutdown::new(Duration::from_secs(10)).finish_waits();
+        let report = engine.shutdown(how).await;
+        assert_eq!(begun.elapsed().as_secs(), 9, "what is not over in time is not waited for");
+        let back = runs.iter().filter(|(.., ends)| !ends);
+        let back: BTreeSet<_> = back.map(|(run, ..)| (run.id(), "waits")).collect();
+        assert_eq!(named(&report.handed_back), back);
+        assert_eq!((report.finished, report.dropped.len()), (5, 0));
+        for (run, waits, ends) in &runs {
+            let kind = life(engine.store(), run.id()).await.state.kind();
+            assert_eq!(kind, if *ends { Kind::Succeeded } else { Kind::Ready }, "{waits:?}");
+        }
+    }
+
     async fn what_is_shorter_than_the_grace_ends_and_what_is_longer_has_five_seconds_more(place: Place) {
         let (told_at, told) = tokio::sync::watch::channel(None::<Instant>);
         let engine = place.engine().slots(8).clock(fake_clock()).state(told_at);
