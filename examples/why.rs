@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tidegate::engine::{Why, WorkerId};
+use tidegate::engine::{StartBelow, Why, WorkerId};
 use tidegate::{
     Backoff, Config, Context, Engine, Limit, LimitUse, OnFailure, Run, RunId, Task, TaskError,
     TaskHandle, Timestamp, Workflow,
@@ -128,6 +128,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     until_is(&first, "approve", "Waits").await?;
     seen.when(&small.submit("approve", ()).await?, "approve", "InMemoryMax").await?;
 
+    // A worker that starts nothing while any memory is in use. Its machine has to tell.
+    let busy = Engine::builder("memory:").store(store.clone()).queues(["busy"]);
+    let busy = busy.start_below(StartBelow::memory(0.000_001));
+    let busy = busy.workflow(one(Task::new("poll", poll))?).start().await?;
+    match busy.sample().and_then(|sample| sample.machine.memory) {
+        Some(_) => seen.when(&busy.submit("poll", ()).await?, "poll", "StartBelow").await?,
+        None => drop(seen.0.insert("StartBelow")),
+    }
+
     // What other programs have left.
     let mut others = Others { store, turns: 0 };
     for (task, kind) in [("b", "Stopping"), ("a", "Quarantined"), ("a", "LimitMissing")] {
@@ -142,6 +151,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     door.add_permits(1_000);
     engine.shutdown(Duration::from_secs(1)).await;
     small.shutdown(Duration::from_secs(1)).await;
+    busy.shutdown(Duration::from_secs(1)).await;
     seen.all()
 }
 
@@ -185,7 +195,7 @@ impl Seen {
     }
 }
 
-const ALL: [&str; 20] = [
+const ALL: [&str; 21] = [
     "BlockedBy",
     "NotBefore",
     "BackOff",
@@ -197,6 +207,7 @@ const ALL: [&str; 20] = [
     "Claimed",
     "Paused",
     "InMemoryMax",
+    "StartBelow",
     "Waits",
     "Parked",
     "Retakes",
@@ -221,6 +232,7 @@ fn kind(why: &Why) -> &'static str {
         Why::Claimed { .. } => "Claimed",
         Why::Paused { .. } => "Paused",
         Why::InMemoryMax { .. } => "InMemoryMax",
+        Why::StartBelow { .. } => "StartBelow",
         Why::Waits { .. } => "Waits",
         Why::Parked { .. } => "Parked",
         Why::Retakes(_) => "Retakes",

@@ -24,5 +24,8 @@ struct Promise;
 #[doc = include_str!("../../../docs/testing.md")]
 struct Testing;
 
+#[doc = include_str!("../../../docs/metrics.md")]
+struct Metrics;
+
 #[doc = include_str!("../../../docs/embedding.md")]
 struct Embedding;
