@@ -3,28 +3,18 @@
 //! [`run`] looks at the rows of one run, at where they can be found, and at what was recorded of
 //! them, and names every contradiction; [`waits`] looks at what is kept beside them, and [`limit`] at
 //! a limit. A store calls them for all its runs and limits and adds what only it can know: whether
-//! its indexes agree with its rows. The rules, by the names findings carry:
+//! its indexes agree with its rows. [`RULES`] says of every rule what must hold, what it means where it
+//! does not, and what a repair does.
 //!
-//! - `whole`: a run has all its tasks, each under its number, and its head in the first only.
-//! - `place`: gate, order, alarm and the limit it stands behind are those that follow from the
-//!   task's life.
-//! - `behind`: only who is ready or runs stands behind a limit, and only behind one that it uses.
-//! - `owner`: whoever runs a task is a worker that is known.
-//! - `life`: fence, entries, attempts, deaths and the wish to stop fit the state.
-//! - `ended_at`: a task has the time of its end if it has ended, and only then.
-//! - `settled`: nothing follows for a task that has not happened to it.
-//! - `outcome`: a run has ended when all its tasks have, in the way its graph says.
-//! - `open`: a run knows how many of its tasks have not ended.
-//! - `failing`: a run is marked as failing when a task has failed for good, and only then.
-//! - `records`: a task that has ended has one record that says so, and none after it.
-//! - `parked`: a parked task has an open wait or a time to be woken.
-//! - `waits`: a task of which waits are kept is marked so, and one that has ended has none open; a
-//!   wait for a signal or a run names a run, and only what a signal has ended has one.
-//! - `holds`: only who runs or is parked holds limits, and only those that it uses.
-//! - `limit`: nobody who is first of its lane stands behind a limit with room, and where only time is
-//!   in the way it is looked at when that has come.
-//!
-//! Deliberately absent: repair. What is wrong is for a person to look at.
+//! Deliberately absent: the repair itself, which is a turn like every other change.
+
+mod cycle;
+mod repair;
+mod rules;
+
+pub use cycle::{WaitsFor, cycle, cycles};
+pub use repair::{Repair, Stray};
+pub use rules::{RULES, Rule};
 
 use crate::Timestamp;
 use crate::graph::{Outcome, Standing, TaskIndex};
@@ -32,7 +22,7 @@ use crate::lifecycle::{Kind, Life, RECOVERIES_MAX, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey};
 use crate::rows::{Gate, Head, Place, Row};
 use crate::store::{Finding, Happened, Record};
-use crate::turn::standing;
+use crate::turn::{parent_failed, standing};
 use crate::wait::{WaitKind, WaitOutcome, Waiting};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +59,31 @@ pub fn run(
     audit.outcome();
     audit.open();
     audit.failing();
+    audit.cancelled();
     audit.findings
+}
+
+/// Every contradiction between a run, by its first task, and the task that has begun it, as that
+/// stands.
+pub fn family(first: &Row, parent: Option<&Life>) -> Vec<Finding> {
+    let Some(head) = first.head.as_deref().filter(|head| head.ended.is_none()) else {
+        return Vec::new();
+    };
+    let Some(task) = head.parent else { return Vec::new() };
+    let (id, task) = (head.id, task.0);
+    match parent {
+        Some(parent) if parent_failed(parent) => {
+            let kind = parent.state.kind();
+            let what = format!("run {id} goes on, and task {task}, which has begun it, has {kind}");
+            vec![Finding::new("family", what).repaired_by(Repair::Run(first.run()))]
+        }
+        // Other runs than those of items may outlive a parent that has succeeded, and was forgotten.
+        None if first.plan.items_of().is_some() => {
+            let what = format!("run {id} does the items of task {task}, which does not exist");
+            vec![Finding::new("family", what)]
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Every contradiction between a task and what is kept beside it: its waits, and what it holds.
@@ -77,15 +91,19 @@ pub fn waits(row: &Row, waits: &[Waiting], holds: &[Hold]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (task, kind) = (row.key.0, row.life.state.kind());
     let name = row.plan.graph().name(row.index);
-    let mut complain = |rule, what: String| {
-        findings.push(Finding { rule, what: format!("task {task} (\"{name}\", {kind}) {what}") });
+    let mut complain = |rule, what: String, can_be_repaired: bool| {
+        let finding = Finding::new(rule, format!("task {task} (\"{name}\", {kind}) {what}"));
+        findings.push(match can_be_repaired {
+            true => finding.repaired_by(Repair::Task(row.key)),
+            false => finding,
+        });
     };
     let waits_for_something = waits.iter().any(Waiting::is_open);
     if matches!(row.life.state, State::Parked { wake: None, .. }) && !waits_for_something {
-        complain("parked", "waits for nothing and is never woken".to_owned());
+        complain("parked", "waits for nothing and is never woken".to_owned(), true);
     }
     if !waits.is_empty() && !row.has_waits {
-        complain("waits", "has waits and is not marked so".to_owned());
+        complain("waits", "has waits and is not marked so".to_owned(), true);
     }
     for wait in waits {
         let id = &wait.id;
@@ -93,23 +111,29 @@ pub fn waits(row: &Row, waits: &[Waiting], holds: &[Hold]) -> Vec<Finding> {
             id.kind == WaitKind::Signal && matches!(wait.outcome, Some(WaitOutcome::Value(_)));
         let needs_run = matches!(id.kind, WaitKind::Signal | WaitKind::Child | WaitKind::Run);
         if kind.is_terminal() && wait.is_open() {
-            complain("waits", format!("has ended, and its {id} is open"));
+            complain("waits", format!("has ended, and its {id} is open"), true);
         }
         if needs_run && wait.is_open() && wait.run.is_none() {
-            complain("waits", format!("waits for no run in its {id}"));
+            complain("waits", format!("waits for no run in its {id}"), false);
         }
         if wait.signal.is_some() != ended_by_signal {
-            complain("waits", format!("has {:?} as the signal of its {id}", wait.signal));
+            complain("waits", format!("has {:?} as the signal of its {id}", wait.signal), false);
         }
         if id.kind == WaitKind::Limits || matches!(wait.outcome, Some(WaitOutcome::Refused(_))) {
-            complain("waits", format!("keeps its {id}, which is never kept"));
+            complain("waits", format!("keeps its {id}, which is never kept"), false);
         }
     }
-    let may_hold = matches!(row.life.state, State::Running { .. } | State::Parked { .. });
     for hold in holds {
-        if !may_hold || !uses(row, &hold.limit) || hold.units == 0 {
-            complain("holds", format!("holds {} of {}", hold.units, hold.limit));
+        if !may_hold(&row.life) || !uses(row, &hold.limit) || hold.units == 0 {
+            complain("holds", format!("holds {} of {}", hold.units, hold.limit), true);
         }
+    }
+    // Who computes may have given some of them back for a wait that is not written yet.
+    let lacks = |name: &str| !holds.iter().any(|hold| *hold.limit.name == *name);
+    let lacking = row.planned().limits.iter().find(|used| lacks(&used.name));
+    if let (Kind::Claimed, Some(lacking)) = (kind, lacking) {
+        let what = format!("was claimed and does not hold limit \"{}\"", lacking.name);
+        complain("holds", what, false);
     }
     findings
 }
@@ -164,9 +188,15 @@ pub fn limit(watched: &Watched<'_>, now: Timestamp) -> Vec<Finding> {
         };
         let task = row.key.0;
         let what = format!("task {task} stands behind {key} for {units}, which {what}");
-        findings.push(Finding { rule: "limit", what });
+        let repair = Repair::Limit(key.clone());
+        findings.push(Finding::new("limit", what).repaired_by(repair));
     }
     findings
+}
+
+/// Whether a task that stands so may hold limits.
+pub(crate) fn may_hold(life: &Life) -> bool {
+    matches!(life.state, State::Running { .. } | State::Parked { .. })
 }
 
 /// Whether a task uses this limit, under whatever key.
@@ -176,7 +206,7 @@ fn uses(row: &Row, limit: &LimitKey) -> bool {
 
 /// Without all rows and the head there is nothing more to be said.
 fn whole<'a>(tasks: &'a [(Row, Place)], findings: &mut Vec<Finding>) -> Option<&'a Head> {
-    let mut complain = |what: String| findings.push(Finding { rule: "whole", what });
+    let mut complain = |what: String| findings.push(Finding::new("whole", what));
     let Some((first, _)) = tasks.first() else {
         complain("a run has no tasks".to_owned());
         return None;
@@ -216,67 +246,24 @@ impl Audit<'_> {
         let (task, name) = (row.key.0, row.plan.graph().name(row.index));
         let (run, kind) = (self.head.id, row.life.state.kind());
         let what = format!("task {task} (\"{name}\" of run {run}, {kind}) {what}");
-        self.findings.push(Finding { rule, what });
+        let repair = is_derived(rule).then_some(Repair::Task(row.key));
+        self.findings.push(Finding { rule, what, repair });
     }
 
     fn complain_of_run(&mut self, rule: &'static str, what: impl std::fmt::Display) {
-        self.findings.push(Finding { rule, what: format!("run {} {what}", self.head.id) });
+        let (run, what) = (self.tasks[0].0.run(), format!("run {} {what}", self.head.id));
+        self.findings.push(Finding::new(rule, what).repaired_by(Repair::Run(run)));
     }
 
-    /// What follows from a life depends on when it was written and on how long it had stood still
-    /// by then. So a gate may be behind its time, and an alarm may lie anywhere between no pause at
-    /// all and one without end.
     fn place(&mut self, row: &Row, place: &Place, now: Option<Timestamp>) {
-        let open = if self.head.awaited { Gate::Awaited } else { Gate::Open };
-        let gate = match row.life.state {
-            State::Ready { .. } if self.head.paused_at.is_some() => Some(Gate::Paused),
-            State::Ready { .. } if row.behind.is_some() => Some(Gate::Limited),
-            // The next turn opens what has come due.
-            State::Ready { due, .. } if now.is_some_and(|now| due > now) => Some(Gate::Future),
-            State::Ready { .. } => place.gate.filter(|gate| *gate == Gate::Future).or(Some(open)),
-            _ => None,
-        };
-        let is_ready = row.life.state.kind() == Kind::Ready;
-        if place.gate != gate || gate.is_some() != is_ready {
-            self.complain("place", row, format_args!("stands behind the gate {:?}", place.gate));
-            return;
-        }
-        let at = match row.life.state {
-            State::Ready { due, .. } if gate == Some(Gate::Future) => due - INSTANT,
-            State::Ready { due, .. } => due,
-            _ => self.head.submitted_at,
-        };
-        let earliest = row.place(self.head, at, Duration::ZERO);
-        let latest = row.place(self.head, at, Duration::MAX);
-        if place.order != earliest.order {
-            let (order, right) = (place.order, earliest.order);
-            let what = format_args!("stands in order at {order:?}, and should at {right:?}");
-            self.complain("place", row, what);
-        }
-        if place.behind != earliest.behind {
-            let (behind, right) = (&place.behind, &earliest.behind);
-            let what = format_args!("is found behind {behind:?}, and should be behind {right:?}");
-            self.complain("place", row, what);
-        }
-        let fits = match (earliest.alarm, place.alarm, latest.alarm) {
-            (Some(earliest), Some(alarm), Some(latest)) => (earliest..=latest).contains(&alarm),
-            (earliest, alarm, _) => earliest == alarm,
-        };
-        if !fits {
-            let (alarm, right) = (place.alarm, earliest.alarm);
-            let what = format_args!("has its alarm at {alarm:?}, and should at {right:?}");
+        for what in misplaced(row, self.head, place, now) {
             self.complain("place", row, what);
         }
     }
 
     fn behind(&mut self, row: &Row) {
         let Some((limit, _)) = &row.behind else { return };
-        let may = match row.life.state {
-            State::Ready { .. } => self.head.paused_at.is_none(),
-            State::Running { .. } => true,
-            _ => false,
-        };
-        if !may || !uses(row, limit) {
+        if !may_stand_behind(row, self.head, limit) {
             self.complain("behind", row, format_args!("stands behind {limit}"));
         }
     }
@@ -349,8 +336,9 @@ impl Audit<'_> {
         let plan = &self.tasks[0].0.plan;
         let follows = plan.graph().settle(plan.on_failure(), |task| self.standing(task));
         for (task, consequence) in follows {
-            let row = &self.tasks[task.as_usize()].0;
-            self.complain("settled", row, format_args!("should have met {consequence:?}"));
+            let name = plan.graph().name(task);
+            let what = format_args!("has a task \"{name}\" that should have met {consequence:?}");
+            self.complain_of_run("settled", what);
         }
     }
 
@@ -382,9 +370,83 @@ impl Audit<'_> {
         }
     }
 
+    fn cancelled(&mut self) {
+        let is_open = |(row, _): &&(Row, Place)| !row.life.state.kind().is_terminal();
+        let open = self.tasks.iter().filter(is_open).count();
+        if self.head.cancelled && open > 0 {
+            self.complain_of_run("cancelled", format_args!("is cancelled, and {open} tasks go on"));
+        }
+    }
+
     fn standing(&self, task: TaskIndex) -> Standing {
         standing(&self.tasks[task.as_usize()].0.life)
     }
+}
+
+/// In which ways a task is not found where it should be.
+///
+/// What follows from a life depends on when it was written and on how long it had stood still
+/// by then. So a gate may be behind its time, and an alarm may lie anywhere between no pause at
+/// all and one without end.
+pub(crate) fn misplaced(
+    row: &Row,
+    head: &Head,
+    place: &Place,
+    now: Option<Timestamp>,
+) -> Vec<String> {
+    let open = if head.awaited { Gate::Awaited } else { Gate::Open };
+    let gate = match row.life.state {
+        State::Ready { .. } if head.paused_at.is_some() => Some(Gate::Paused),
+        State::Ready { .. } if row.behind.is_some() => Some(Gate::Limited),
+        // The next turn opens what has come due.
+        State::Ready { due, .. } if now.is_some_and(|now| due > now) => Some(Gate::Future),
+        State::Ready { .. } => place.gate.filter(|gate| *gate == Gate::Future).or(Some(open)),
+        _ => None,
+    };
+    let is_ready = row.life.state.kind() == Kind::Ready;
+    if place.gate != gate || gate.is_some() != is_ready {
+        return vec![format!("stands behind the gate {:?}", place.gate)];
+    }
+    let at = match row.life.state {
+        State::Ready { due, .. } if gate == Some(Gate::Future) => due - INSTANT,
+        State::Ready { due, .. } => due,
+        _ => head.submitted_at,
+    };
+    let earliest = row.place(head, at, Duration::ZERO);
+    let latest = row.place(head, at, Duration::MAX);
+    let mut wrong = Vec::new();
+    if place.order != earliest.order {
+        let (order, right) = (place.order, earliest.order);
+        wrong.push(format!("stands in order at {order:?}, and should at {right:?}"));
+    }
+    if place.behind != earliest.behind {
+        let (behind, right) = (&place.behind, &earliest.behind);
+        wrong.push(format!("is found behind {behind:?}, and should be behind {right:?}"));
+    }
+    let fits = match (earliest.alarm, place.alarm, latest.alarm) {
+        (Some(earliest), Some(alarm), Some(latest)) => (earliest..=latest).contains(&alarm),
+        (earliest, alarm, _) => earliest == alarm,
+    };
+    if !fits {
+        let (alarm, right) = (place.alarm, earliest.alarm);
+        wrong.push(format!("has its alarm at {alarm:?}, and should at {right:?}"));
+    }
+    wrong
+}
+
+/// Whether a task may stand behind this limit.
+pub(crate) fn may_stand_behind(row: &Row, head: &Head, limit: &LimitKey) -> bool {
+    let may = match row.life.state {
+        State::Ready { .. } => head.paused_at.is_none(),
+        State::Running { .. } => true,
+        _ => false,
+    };
+    may && uses(row, limit)
+}
+
+/// Rules about a task whose breach a look at that task alone puts right.
+fn is_derived(rule: &str) -> bool {
+    matches!(rule, "place" | "behind")
 }
 
 /// The shortest time that a timestamp tells.

@@ -587,9 +587,18 @@ impl Memory {
                 let holds: Vec<_> = self.holds_of(row.key).cloned().collect();
                 findings.extend(audit::waits(row, &waits, &holds));
             }
+            if let Some((first, _)) = rows.first() {
+                let parent = first.head.as_ref().and_then(|head| self.tasks.get(&head.parent?));
+                findings.extend(audit::family(first, parent.map(|(parent, _)| &parent.life)));
+            }
         }
         findings.extend(self.behind.keys().flat_map(|limit| self.audit_limit(limit)));
-        let index = |what: &str| Finding { rule: "index", what: what.to_owned() };
+        let mut waits_for = audit::WaitsFor::new();
+        for (run, task, _) in &self.run_waits {
+            waits_for.entry(self.tasks[task].0.run()).or_default().insert(*run);
+        }
+        findings.extend(audit::cycles(&waits_for).iter().map(|cycle| audit::cycle(cycle)));
+        let index = |what: &str| Finding::new("index", what);
         findings.extend(self.wrong_indexes().into_iter().map(index));
         findings
     }

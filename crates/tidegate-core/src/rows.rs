@@ -4,6 +4,7 @@
 //! run of one task, the most frequent kind, is one row. Where a row can be found is its [`Place`]:
 //! rows that cannot be claimed are not where claims look.
 
+use crate::audit::Stray;
 use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Fence, Kind, Life, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey};
@@ -320,6 +321,18 @@ pub trait Rows {
 
     /// Takes away the words that were left for a worker: the tasks, each once, by number.
     fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Self::Error>;
+
+    // -------------------------------------------------------------------------------- repair --
+
+    /// Where a task is found, as it was last written; `None` if there is no such task.
+    fn place(&mut self, task: TaskKey) -> Result<Option<Place>, Self::Error>;
+
+    /// Files a task anew among those that are alike for a claim, and its run, if it is the first,
+    /// under its idempotency key, unless another run has that; whether anything was wrong.
+    fn refile(&mut self, row: &Row, head: &Head) -> Result<bool, Self::Error>;
+
+    /// Removes what belongs to something that does not exist, if that is so; whether there was any.
+    fn sweep(&mut self, stray: &Stray) -> Result<bool, Self::Error>;
 
     // --------------------------------------------------------------------------------- waits --
 

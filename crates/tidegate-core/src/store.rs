@@ -9,6 +9,7 @@
 //! Deliberately absent: time (it comes with each turn), retries after errors (the caller's), any
 //! notion of a lost answer (a turn may be repeated, and says so).
 
+use crate::audit::{Repair, Rule};
 use crate::explain::Looked;
 use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Event, Fence, Kind, Life, Reason, State, WorkerId};
@@ -100,6 +101,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Every way in which what is stored contradicts itself, in words. A healthy store has none.
     fn audit(&self) -> Answer<'_, Vec<Finding>>;
+
+    /// Every damage of the files in which it is stored, as far as the store can tell by itself. This
+    /// may take long, and nothing that was written before it is folded back meanwhile.
+    fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 }
 
 /// The number of a run in its store. Its first task has the same number.
@@ -355,6 +362,8 @@ pub enum Request {
     Declare(Limit),
     /// A limit is another from now on.
     Resize(Limit),
+    /// What an audit has found is to be put right.
+    Repair(Repair),
 }
 
 /// What a pause stops.
@@ -801,8 +810,27 @@ impl fmt::Display for Unserved {
 pub struct Finding {
     /// The rule that is broken, by name.
     pub rule: &'static str,
-    /// Where, and what that means.
+    /// Where, and in which way.
     pub what: String,
+    /// What puts it right, where that is safe; otherwise it is for a person.
+    pub repair: Option<Repair>,
+}
+
+impl Finding {
+    /// This rule is broken so, and nothing puts it right.
+    pub fn new(rule: &'static str, what: impl Into<String>) -> Self {
+        Finding { rule, what: what.into(), repair: None }
+    }
+
+    /// The same, and this puts it right.
+    pub fn repaired_by(self, repair: Repair) -> Self {
+        Finding { repair: Some(repair), ..self }
+    }
+
+    /// What that means for the user, and what to do.
+    pub fn meaning(&self) -> &'static str {
+        Rule::named(self.rule).map_or("", |rule| rule.meaning)
+    }
 }
 
 impl fmt::Display for Finding {

@@ -13,6 +13,7 @@
 
 mod claim;
 mod limits;
+mod repair;
 mod waits;
 
 use crate::graph::{Consequence, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, Verdict};
@@ -244,15 +245,7 @@ impl<'t, R: Rows> Taking<'t, R> {
                 break;
             }
             let at = self.task(task)?.expect("what has an alarm exists");
-            let row = &self.tasks[at].row;
-            let stood_still = match row.life.queues_since(&row.planned().rules) {
-                Some(since) => {
-                    let head = self.head(self.tasks[at].run);
-                    let (id, queue) = (head.id, head.queue.clone());
-                    self.rows.stood_still(id, &queue, since, now)?
-                }
-                None => Duration::ZERO,
-            };
+            let stood_still = self.stood_still(at)?;
             // Also where no clock has run out: it has another place from now on.
             let task = &mut self.tasks[at];
             (task.dirty, task.stood_still) = (true, stood_still);
@@ -273,6 +266,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             Request::Signal(signal) => return self.signal(signal),
             Request::Declare(limit) => return self.declare(limit),
             Request::Resize(limit) => return self.resize(limit),
+            Request::Repair(repair) => return self.repair(repair),
         };
         match *scope {
             Scope::Run(id) => self.pause_run(id, pauses),
@@ -847,6 +841,11 @@ pub(crate) fn standing(life: &Life) -> Standing {
         Kind::Cancelled => Standing::Ended(Outcome::Cancelled),
         Kind::Skipped => Standing::Ended(Outcome::Skipped),
     }
+}
+
+/// Whether a task stands so that the runs it has begun are not wanted any more.
+pub(crate) fn parent_failed(life: &Life) -> bool {
+    life.state.kind().is_terminal() && life.state.kind() != Kind::Succeeded
 }
 
 /// What is to be recorded of a change, if anything: the end of the task or of an entry.

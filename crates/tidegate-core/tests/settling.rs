@@ -14,6 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tidegate_core::audit::Stray;
 use tidegate_core::graph::{
     Graph, Node, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, When,
 };
@@ -21,7 +22,7 @@ use tidegate_core::lifecycle::{Event, Failure, Kind, Life, State, WorkerId};
 use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::rows::{Head, Owned, Payload, Row, Rows, Write};
+use tidegate_core::rows::{Head, Owned, Payload, Place, Row, Rows, Write};
 use tidegate_core::store::{
     Answer, Applied, Bytes, Change, Claim, Claimed, NewRun, NewWorker, Parent, Record, Request,
     RunKey, Scope, Store, TaskKey, Turn, TurnId, Turned,
@@ -487,6 +488,18 @@ impl Rows for Counted {
 
     fn words(&mut self, _: WorkerId) -> Result<Vec<TaskKey>, Infallible> {
         Ok(Vec::new())
+    }
+
+    fn place(&mut self, _: TaskKey) -> Result<Option<Place>, Infallible> {
+        Ok(None)
+    }
+
+    fn refile(&mut self, _: &Row, _: &Head) -> Result<bool, Infallible> {
+        Ok(false)
+    }
+
+    fn sweep(&mut self, _: &Stray) -> Result<bool, Infallible> {
+        Ok(false)
     }
 
     fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {

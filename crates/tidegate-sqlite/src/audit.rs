@@ -1,23 +1,22 @@
 //! Every way in which the database contradicts itself.
 //!
 //! What must hold of a run, of what is kept beside its tasks and of a limit is told by
-//! [`tidegate_core::audit`], the same for every store. Here stand the reading of all runs and limits, a
-//! few at a time, each in a transaction of its own, and the rules that only this store can check:
+//! [`tidegate_core::audit`], the same for every store, and all rules are listed there. Here stand the
+//! reading of all runs and limits, a few at a time, each in a transaction of its own, and the checks
+//! that only this store can make. Others write meanwhile: what is compared is of one instant, and what
+//! cannot be is looked at again before it is told.
 //!
-//! - `file`: SQLite itself finds tables and indexes as they should be.
-//! - `columns`: the columns of a row make a task or a wait, and what they name exists.
-//! - `lane`: a task stands in the lane of its queue, workflow, name and weight.
-//! - `pause`: a run that is paused has a pause that is not over, and only such.
-//! - `awaited`: a run whose end is waited for has not ended, and is marked so.
-//! - `signal`: no signal lies about while somebody waits for it, and one that was taken is named by the
-//!   wait that it ended, as long as its task has not ended.
-//! - `uses`: what a task holds or stands behind is what it uses, under its own keys.
-//! - `most`: several tasks together never hold more of a limit than there ever was.
-//! - `word`: words are left for workers that are known or own something.
-//! - `stray`: nothing is kept beside a task, or recorded of a run, that does not exist.
+//! Deliberately absent from the usual look: SQLite's own check of a table, which holds one snapshot
+//! for all of it ([`files`]).
 
+mod files;
+mod index;
+mod keys;
 mod limits;
 mod waits;
+mod workers;
+
+pub(crate) use files::files;
 
 use crate::columns::{self, Stored, worker_id};
 use crate::error::Error;
@@ -26,7 +25,7 @@ use crate::reader::{Reading, Snapshot};
 use crate::sql::SELECT_TASK_AND_PLACE;
 use rusqlite::OptionalExtension;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use tidegate_core::audit;
+use tidegate_core::audit::{self, Repair, Stray, WaitsFor};
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::rows::{Corrupt, Place as RowPlace, Row};
 use tidegate_core::store::{Finding, RunKey, TaskKey};
@@ -37,56 +36,30 @@ const STEP: usize = 1_000;
 /// Findings after which it looks no further: so many say that something is thoroughly wrong.
 const FINDINGS_MAX: usize = 1_000;
 
-/// What SQLite is asked to check, one after the other, so that no snapshot is held for all of it.
-const TABLES: [&str; 15] = [
-    "plan",
-    "workflow",
-    "lane",
-    "task",
-    "payload",
-    "record",
-    "worker",
-    "pause",
-    "word",
-    "wait",
-    "signal",
-    "task_limit",
-    "limit_key",
-    "hold",
-    "begun",
-];
-
 /// Looks at everything.
 pub(crate) fn audit(place: &Place) -> Result<Vec<Finding>, Error> {
     place.check()?;
+    // Whoever can ask for this is neither stopped nor hangs.
+    place.locks.give_sign();
     let mut reading = Reading::open(place)?;
-    let mut findings = Vec::new();
-    for table in TABLES {
-        let check = format!("PRAGMA integrity_check({table})");
-        let mut check = reading.connection.prepare(&check)?;
-        let lines = check.query_map([], |row| row.get::<_, String>(0))?;
-        for line in lines.collect::<rusqlite::Result<Vec<_>>>()? {
-            if line != "ok" {
-                findings.push(finding("file", format!("table {table}: {line}")));
-            }
-        }
-    }
+    let silent = workers::silent(&reading.connection, place)?;
+    let (mut findings, mut waits_for) = (Vec::new(), WaitsFor::new());
     let mut next = Some(i64::MIN);
     while let Some(first) = next
         && findings.len() < FINDINGS_MAX
     {
         next = reading.at_once(|snapshot| {
-            let (lanes, findings) = (HashMap::new(), &mut findings);
-            Step { snapshot, lanes, findings }.look(first)
+            let (lanes, findings, waits_for) = (HashMap::new(), &mut findings, &mut waits_for);
+            Step { snapshot, lanes, findings, waits_for }.look(first)
         })?;
     }
+    waits::cycles(&mut reading, &waits_for, &mut findings)?;
     limits::all(&mut reading, &mut findings)?;
+    keys::all(&mut reading, &mut findings)?;
     waits::words(&reading.connection, &mut findings)?;
+    workers::strays(&reading.connection, &mut findings)?;
+    workers::still_silent(&reading.connection, place, silent, &mut findings)?;
     Ok(findings)
-}
-
-fn finding(rule: &'static str, what: String) -> Finding {
-    Finding { rule, what }
 }
 
 /// A task as it is stored, its gate and its alarm.
@@ -107,6 +80,8 @@ struct Step<'s, 'r> {
     /// Those that were looked up.
     lanes: HashMap<i64, Option<Lane>>,
     findings: &'s mut Vec<Finding>,
+    /// What was seen of who waits for whom.
+    waits_for: &'s mut WaitsFor,
 }
 
 impl Step<'_, '_> {
@@ -137,6 +112,8 @@ impl Step<'_, '_> {
         let keys = (first, next.unwrap_or(i64::MAX));
         self.beside(keys, &rows)?;
         self.signals(keys)?;
+        self.keys(keys)?;
+        self.indexes(keys)?;
         Ok(next)
     }
 
@@ -163,6 +140,7 @@ impl Step<'_, '_> {
     ) -> Result<Vec<(Row, RowPlace)>, Error> {
         let mut tasks = Vec::with_capacity(found.len());
         let mut lanes = Vec::with_capacity(found.len());
+        let workflow = found.first().and_then(|(first, _)| Some(first.head.as_ref()?.workflow));
         for (stored, place) in found {
             let lane = stored.lane;
             match self.task(stored, place) {
@@ -185,6 +163,8 @@ impl Step<'_, '_> {
         }
         if let Some((first, _)) = tasks.first() {
             self.pause(first)?;
+            self.family(first)?;
+            self.workflow(first, workflow)?;
         }
         Ok(tasks)
     }
@@ -235,8 +215,32 @@ impl Step<'_, '_> {
         let found = found.as_ref().map(|(a, b, c, d)| (a.as_str(), b.as_str(), c.as_str(), *d));
         if found != Some(right) {
             let what = format!("task {} stands in {found:?}, and should in {right:?}", row.key.0);
+            self.findings.push(Finding::new("lane", what).repaired_by(Repair::Task(row.key)));
+        }
+        Ok(())
+    }
+
+    /// A run is filed under the workflow of its plan. From what else its queue is known there is no
+    /// telling, so that nobody can put this right but a person.
+    fn workflow(&mut self, first: &Row, workflow: Option<i64>) -> Result<(), Error> {
+        let select = "SELECT name FROM workflow WHERE id = ?1";
+        let found = self.snapshot.connection.query_row(select, [workflow], |row| row.get(0));
+        let (found, right) = (found.optional()?, first.plan.workflow());
+        if found.as_ref().is_some_and(|found: &String| found != right) {
+            let what =
+                format!("run {} is filed under {found:?}, and is a {right:?}", first.run().0);
             self.complain("lane", what);
         }
+        Ok(())
+    }
+
+    /// A run and the task that has begun it.
+    fn family(&mut self, first: &Row) -> Result<(), Error> {
+        let parent = match first.head.as_ref().and_then(|head| head.parent) {
+            Some(parent) => limits::find(self.snapshot, parent.0)?,
+            None => None,
+        };
+        self.findings.extend(audit::family(first, parent.as_ref().map(|parent| &parent.life)));
         Ok(())
     }
 
@@ -250,19 +254,22 @@ impl Step<'_, '_> {
         drop(select);
         if paused != head.paused_at.is_some() {
             let what = if paused { "has a pause and is not paused" } else { "lacks its pause" };
-            self.complain("pause", format!("run {} {what}", head.id));
+            let finding = Finding::new("pause", format!("run {} {what}", head.id));
+            self.findings.push(finding.repaired_by(Repair::Run(first.run())));
         }
         Ok(())
     }
 
     /// What belongs to tasks of these numbers that do not exist.
     fn strays(&mut self, first: i64, end: i64) -> Result<(), Error> {
-        for (table, column) in [
-            ("payload", "task"),
-            ("record", "run"),
-            ("wait", "task"),
-            ("signal", "run"),
-            ("hold", "task"),
+        let task: fn(i64) -> Stray = |key| Stray::Task(TaskKey(key));
+        let run: fn(i64) -> Stray = |key| Stray::Run(RunKey(key));
+        for (table, column, stray) in [
+            ("payload", "task", task),
+            ("record", "run", run),
+            ("wait", "task", task),
+            ("signal", "run", run),
+            ("hold", "task", task),
         ] {
             let select = format!(
                 "SELECT DISTINCT {column} FROM {table} WHERE {column} >= ?1 AND {column} < ?2 \
@@ -274,14 +281,16 @@ impl Step<'_, '_> {
             let keys = keys.collect::<rusqlite::Result<Vec<_>>>()?;
             drop(select);
             for key in keys {
-                self.complain("stray", format!("a {table} of task {key}, which does not exist"));
+                let what = format!("a {table} of task {key}, which does not exist");
+                let repair = Repair::Stray(stray(key));
+                self.findings.push(Finding::new("stray", what).repaired_by(repair));
             }
         }
         Ok(())
     }
 
     fn complain(&mut self, rule: &'static str, what: String) {
-        self.findings.push(finding(rule, what));
+        self.findings.push(Finding::new(rule, what));
     }
 }
 

@@ -10,8 +10,8 @@
 //! - `store`: [`SqliteStore`] itself, which only passes on.
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
-//! - `ledger`, `rows`, `waits`, `limits`: one transaction: the [`Rows`](tidegate_core::rows::Rows) a
-//!   turn works on.
+//! - `ledger`, `rows`, `waits`, `limits`, `repair`: one transaction: the
+//!   [`Rows`](tidegate_core::rows::Rows) a turn works on.
 //! - `plans`, `lanes`: what the writer remembers between transactions.
 //! - `sql`, `columns`: the statements, and rows from and to columns.
 //! - `reader`, `explain`, `audit`: reading.
@@ -34,6 +34,7 @@ mod mounts;
 mod open;
 mod plans;
 mod reader;
+mod repair;
 mod rows;
 mod sql;
 mod store;

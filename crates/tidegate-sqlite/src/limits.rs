@@ -81,7 +81,7 @@ impl Ledger<'_> {
         Ok(id)
     }
 
-    fn limit_of(&mut self, id: i64) -> Result<LimitKey, Error> {
+    pub(crate) fn limit_of(&mut self, id: i64) -> Result<LimitKey, Error> {
         self.catalog.limit(id, &mut self.sql.limit_key)
     }
 

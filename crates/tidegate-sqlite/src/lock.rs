@@ -2,7 +2,8 @@
 //!
 //! In a folder beside the database there is one small file for each worker, held locked as long as
 //! the worker lives and never used for another one: whoever can lock it, or does not find it, knows
-//! that the worker is dead. And there is the turnstile, which whoever wants to write goes through, so
+//! that the worker is dead. When the file was last changed tells when the worker has last given a sign
+//! of life: one that is stopped or hangs keeps its lock, and an audit names it. And there is the turnstile, which whoever wants to write goes through, so
 //! that a process that writes seldom gets its turn beside one that writes without a pause.
 //!
 //! Files appear and stray ones disappear only while the database is locked for writing, so that
@@ -13,11 +14,12 @@
 
 use crate::bell;
 use crate::error::Error;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 use tidegate_core::lifecycle::WorkerId;
 
 /// How often somebody looks whether it is its turn. Short against a transaction, long against a look.
@@ -33,6 +35,8 @@ const SUFFIX: &str = ".lock";
 #[derive(Debug, Clone)]
 pub(crate) struct LockFolder {
     path: PathBuf,
+    /// The workers that live in this process, by this store. Clones share them.
+    own: Arc<Mutex<HashSet<WorkerId>>>,
 }
 
 impl LockFolder {
@@ -40,7 +44,7 @@ impl LockFolder {
     pub(crate) fn of(database: &Path) -> Self {
         let mut path = database.as_os_str().to_owned();
         path.push("-workers");
-        LockFolder { path: path.into() }
+        LockFolder { path: path.into(), own: Arc::default() }
     }
 
     /// Makes the folder unless it exists.
@@ -72,6 +76,26 @@ impl LockFolder {
             Err(TryLockError::WouldBlock) => Ok(true),
             Err(TryLockError::Error(source)) => Err(Error::Lock { file: path, source }),
         }
+    }
+
+    /// The workers of this store give a sign of life: their files were changed just now.
+    pub(crate) fn give_sign(&self) {
+        for &worker in self.own().iter() {
+            let file = OpenOptions::new().write(true).open(self.file_of(worker));
+            // Who cannot give a sign is named by an audit, and loses nothing by that.
+            let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
+        }
+    }
+
+    /// When a worker that holds its lock has last given a sign of life; `None` if it does not.
+    pub(crate) fn last_sign(&self, worker: WorkerId) -> Option<SystemTime> {
+        let is_alive = matches!(self.is_alive(worker), Ok(true));
+        let file = fs::metadata(self.file_of(worker)).ok().filter(|_| is_alive)?;
+        file.modified().ok()
+    }
+
+    fn own(&self) -> MutexGuard<'_, HashSet<WorkerId>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the files of workers that are neither known nor alive. Only while the database is
@@ -137,6 +161,7 @@ impl Locks {
             tracing::debug!(%error, "no doorbell; what others do is seen once a second");
         }
         self.held.insert(worker, file);
+        self.folder.own().insert(worker);
         self.taken.push(worker);
         self.folder.remove_strays(is_known);
         Ok(())
@@ -167,6 +192,7 @@ impl Locks {
         let _ = fs::remove_file(self.folder.bell_of(worker));
         // One that cannot be removed is a stray, and removed later.
         let _ = fs::remove_file(self.folder.file_of(worker));
+        self.folder.own().remove(&worker);
         self.held.remove(&worker);
     }
 }
@@ -234,6 +260,25 @@ mod tests {
         drop(locks);
         assert!(!folder.is_alive(worker).unwrap());
         assert!(folder.file_of(worker).exists());
+    }
+
+    #[test]
+    fn a_sign_of_life_is_given_for_the_own_workers_only() {
+        let (_place, folder) = folder();
+        let other = LockFolder::of(&folder.path.with_file_name("jobs.db"));
+        let (mut locks, mut others) = (Locks::new(folder.clone()), Locks::new(other));
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        for (locks, worker) in [(&mut locks, WorkerId(1)), (&mut others, WorkerId(2))] {
+            locks.take(worker, |_| true).unwrap();
+            locks.held[&worker].set_modified(long_ago).unwrap();
+        }
+        assert_eq!(folder.last_sign(WorkerId(1)), Some(long_ago));
+        folder.give_sign();
+        assert!(folder.last_sign(WorkerId(1)) > Some(long_ago));
+        assert_eq!(folder.last_sign(WorkerId(2)), Some(long_ago));
+        // Who is gone is not silent.
+        drop(others);
+        assert_eq!(folder.last_sign(WorkerId(2)), None);
     }
 
     #[test]

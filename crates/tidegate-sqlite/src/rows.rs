@@ -8,11 +8,12 @@ use crate::sql::Statements;
 use rusqlite::OptionalExtension;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_core::audit::Stray;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Fence, WorkerId};
 use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::plan::Plan;
-use tidegate_core::rows::{Gate, Owned, Payload, Place, Row, Rows, Write};
+use tidegate_core::rows::{Gate, Head, Owned, Payload, Place, Row, Rows, Write};
 use tidegate_core::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
 use tidegate_core::wait::{NewSignal, WaitId, Waiting};
 use tidegate_core::{RunId, Timestamp};
@@ -283,6 +284,18 @@ impl Rows for Ledger<'_> {
 
     fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Error> {
         self.take_words(worker)
+    }
+
+    fn place(&mut self, task: TaskKey) -> Result<Option<Place>, Error> {
+        self.place_of(task)
+    }
+
+    fn refile(&mut self, row: &Row, head: &Head) -> Result<bool, Error> {
+        self.file_again(row, head)
+    }
+
+    fn sweep(&mut self, stray: &Stray) -> Result<bool, Error> {
+        self.sweep_out(stray)
     }
 
     fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Error> {

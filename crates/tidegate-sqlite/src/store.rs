@@ -91,6 +91,7 @@ impl Store for SqliteStore {
     fn dead(&self) -> Answer<'_, Vec<WorkerId>> {
         let locks = self.place.locks.clone();
         Box::pin(self.readers.read(move |reading| {
+            locks.give_sign();
             let (known, unknown) = reading.workers()?;
             let mut dead = Vec::from_iter(unknown);
             for worker in known {
@@ -163,22 +164,33 @@ impl Store for SqliteStore {
         Some(folder.into())
     }
 
-    /// Looks at the whole database in a thread of its own, because that may take long.
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
-        Box::pin(async {
-            let at = |error: Error| error.at(&self.place.path);
-            let (answer, answered) = oneshot::channel();
-            let place = self.place.clone();
-            let look = move || {
-                let found = catch_unwind(AssertUnwindSafe(|| audit::audit(&place)));
-                let found = found.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
-                // Whoever has gone away does not want to know.
-                let _ = answer.send(found);
-            };
-            let thread = std::thread::Builder::new().name("tidegate-sqlite-audit".to_owned());
-            thread.spawn(look).map_err(|error| at(Error::Thread(error)))?;
-            let found: Result<Result<_, Error>, _> = answered.await;
-            found.map_err(|_| at(Error::Closed))?.map_err::<StoreError, _>(at)
-        })
+        Box::pin(self.look_through(audit::audit))
+    }
+
+    fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
+        Box::pin(self.look_through(audit::files))
+    }
+}
+
+impl SqliteStore {
+    /// Looks at the whole database in a thread of its own, because that may take long.
+    async fn look_through(
+        &self,
+        look: fn(&Place) -> Result<Vec<Finding>, Error>,
+    ) -> Result<Vec<Finding>, StoreError> {
+        let at = |error: Error| error.at(&self.place.path);
+        let (answer, answered) = oneshot::channel();
+        let place = self.place.clone();
+        let look = move || {
+            let found = catch_unwind(AssertUnwindSafe(|| look(&place)));
+            let found = found.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
+            // Whoever has gone away does not want to know.
+            let _ = answer.send(found);
+        };
+        let thread = std::thread::Builder::new().name("tidegate-sqlite-audit".to_owned());
+        thread.spawn(look).map_err(|error| at(Error::Thread(error)))?;
+        let found: Result<Result<_, Error>, _> = answered.await;
+        found.map_err(|_| at(Error::Closed))?.map_err::<StoreError, _>(at)
     }
 }

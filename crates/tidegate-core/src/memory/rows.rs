@@ -1,11 +1,12 @@
 //! How a turn finds and writes rows in memory.
 
 use super::{Lane, Memory, Pause, Signal, covered, names};
+use crate::audit::Stray;
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
 use crate::plan::Plan;
-use crate::rows::{Owned, Payload, Row, Rows, Write};
+use crate::rows::{Head, Owned, Payload, Place, Row, Rows, Write};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
 use crate::wait::{NewSignal, WaitId, WaitKind, Waiting};
 use crate::{RunId, Timestamp};
@@ -190,6 +191,20 @@ impl Rows for Memory {
     fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Infallible> {
         let all = (worker, TaskKey(i64::MIN))..=(worker, TaskKey(i64::MAX));
         Ok(self.words.extract_if(all, |_| true).map(|(_, task)| task).collect())
+    }
+
+    fn place(&mut self, task: TaskKey) -> Result<Option<Place>, Infallible> {
+        Ok(self.tasks.get(&task).map(|(_, place)| place.clone()))
+    }
+
+    /// Nothing here is filed but by what it is.
+    fn refile(&mut self, _: &Row, _: &Head) -> Result<bool, Infallible> {
+        Ok(false)
+    }
+
+    /// Nobody but a turn ever writes here, and none leaves anything behind.
+    fn sweep(&mut self, _: &Stray) -> Result<bool, Infallible> {
+        Ok(false)
     }
 
     fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {

@@ -125,7 +125,12 @@ impl<R: Rows> Taking<'_, R> {
         Ok(true)
     }
 
-    fn take_one(&mut self, at: usize, limit: &LimitKey, units: u32) -> Result<(), R::Error> {
+    pub(super) fn take_one(
+        &mut self,
+        at: usize,
+        limit: &LimitKey,
+        units: u32,
+    ) -> Result<(), R::Error> {
         let hold = Hold { limit: limit.clone(), units, since: self.turn.now };
         self.look(limit)?.in_use += units;
         self.rows.hold(self.tasks[at].row.key, &hold)
@@ -179,7 +184,7 @@ impl<R: Rows> Taking<'_, R> {
         self.lets_others_through(at)
     }
 
-    fn let_one_go(&mut self, at: usize, hold: &Hold) -> Result<(), R::Error> {
+    pub(super) fn let_one_go(&mut self, at: usize, hold: &Hold) -> Result<(), R::Error> {
         // What it stands at is looked up before it changes.
         let looked = self.look(&hold.limit)?;
         looked.in_use = looked.in_use.saturating_sub(hold.units);
@@ -290,7 +295,7 @@ impl<R: Rows> Taking<'_, R> {
 
     /// Tasks that stand behind a limit, as the turn has made them: of each lane at least the first
     /// `max`; in order.
-    fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<usize>, R::Error> {
+    pub(super) fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<usize>, R::Error> {
         let own = |task: &Task| match &task.row.behind {
             Some((behind, order)) if task.dirty && behind == limit => Some((*order, task.row.key)),
             _ => None,

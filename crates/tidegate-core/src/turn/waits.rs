@@ -167,7 +167,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Somebody waits for the end of a run: what of it is ready is found by that.
-    fn mark_awaited(&mut self, run: usize) -> Result<(), R::Error> {
+    pub(super) fn mark_awaited(&mut self, run: usize) -> Result<(), R::Error> {
         if self.head(run).awaited {
             return Ok(());
         }
@@ -215,7 +215,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// The first signal of a name goes to whoever waits longest, if both are there.
-    fn deliver(&mut self, run: RunKey, name: &Arc<str>) -> Result<(), R::Error> {
+    pub(super) fn deliver(&mut self, run: RunKey, name: &Arc<str>) -> Result<(), R::Error> {
         let Some((task, id)) = self.rows.signal_wait(run, name)? else { return Ok(()) };
         let Some((signal, body)) = self.rows.next_signal(run, name)? else { return Ok(()) };
         self.rows.take_signal(signal, Some(task))?;

@@ -1,6 +1,6 @@
 //! What only the store can tell of limits.
 
-use super::{FINDINGS_MAX, Keys, Step, finding};
+use super::{FINDINGS_MAX, Keys, Step};
 use crate::columns::{self, timestamp};
 use crate::error::Error;
 use crate::limits;
@@ -8,7 +8,7 @@ use crate::reader::{Reading, Snapshot};
 use crate::sql::{BEHIND, LIMITS, NEXT_LANE, SELECT_TASK};
 use rusqlite::OptionalExtension;
 use std::collections::{BTreeMap, HashMap};
-use tidegate_core::audit::{self, First, Watched};
+use tidegate_core::audit::{self, First, Repair, Stray, Watched};
 use tidegate_core::limit::{Hold, Limit, LimitKey, uses};
 use tidegate_core::rows::{Payload, Row};
 use tidegate_core::store::{Finding, TaskKey};
@@ -70,14 +70,15 @@ impl Step<'_, '_> {
         for Hold { limit, units, .. } in holds {
             if !used.iter().any(|used| (&used.0, used.1) == (limit, *units)) {
                 let what = format!("task {} holds {units} of {limit}, unplanned", row.key.0);
-                self.complain("uses", what);
+                let repair = Repair::Task(row.key);
+                self.findings.push(Finding::new("uses", what).repaired_by(repair));
             }
         }
         if let Some((limit, _)) = &row.behind
             && !used.iter().any(|(used, _)| used == limit)
         {
             let what = format!("task {} stands behind {limit}, unplanned", row.key.0);
-            self.complain("uses", what);
+            self.findings.push(Finding::new("uses", what).repaired_by(Repair::Task(row.key)));
         }
         Ok(())
     }
@@ -96,8 +97,10 @@ pub(super) fn all(reading: &mut Reading, findings: &mut Vec<Finding>) -> Result<
     for (table, select) in STRAYS {
         let mut select = reading.connection.prepare(select)?;
         for id in select.query_map([FINDINGS_MAX as i64], |row| row.get::<_, i64>(0))? {
-            let what = format!("a {table} of limit {}, which does not exist", id?);
-            findings.push(finding("stray", what));
+            let id = id?;
+            let what = format!("a {table} of limit {id}, which does not exist");
+            let repair = Repair::Stray(Stray::Limit(id));
+            findings.push(Finding::new("stray", what).repaired_by(repair));
         }
     }
     let mut last = Some(i64::MIN);
@@ -146,7 +149,7 @@ fn step(
         if most.is_some_and(|most| found.in_use > most && found.holders > 1) {
             let Found { key, in_use, holders, .. } = found;
             let what = format!("{holders} tasks together hold {in_use} of {key}, {limit}");
-            findings.push(finding("most", what));
+            findings.push(Finding::new("most", what));
         }
         // A rate that is used up has an alarm, and what has one is looked at again.
         if !found.has_alarm {
@@ -224,7 +227,7 @@ fn units_of(snapshot: &Snapshot<'_>, row: &Row, limit: &LimitKey) -> Result<u32,
 }
 
 /// A task, if its columns make one: that they do not is told elsewhere.
-fn find(snapshot: &mut Snapshot<'_>, key: i64) -> Result<Option<Row>, Error> {
+pub(super) fn find(snapshot: &mut Snapshot<'_>, key: i64) -> Result<Option<Row>, Error> {
     let select = format!("{SELECT_TASK} WHERE key = ?1");
     let stored = snapshot.connection.query_row(&select, [key], columns::read).optional()?;
     match stored.map(|stored| snapshot.row(stored)).transpose() {
