@@ -5,7 +5,7 @@
 //! Rows that do not even make a run are not touched.
 
 use super::{Taking, parent_failed, standing};
-use crate::audit::{Repair, may_hold, may_stand_behind, misplaced};
+use crate::audit::{Repair, Stray, may_hold, may_stand_behind, misplaced};
 use crate::graph::{Outcome, Standing, TaskIndex};
 use crate::lifecycle::{CancelledBy, Event, State};
 use crate::limit::LimitKey;
@@ -19,7 +19,7 @@ impl<R: Rows> Taking<'_, R> {
     /// Puts something right, unless it is.
     pub(super) fn repair(&mut self, repair: &Repair) -> Result<Granted, R::Error> {
         let changed = match repair {
-            Repair::Stray(stray) => Some(self.rows.sweep(stray)?),
+            Repair::Stray(stray) => Some(self.sweep(stray)?),
             Repair::Task(task) => self.repair_task(*task)?,
             Repair::Run(run) => self.repair_run(*run)?,
             Repair::Signal(run, name) => Some(self.repair_signals(*run, name)?),
@@ -30,6 +30,20 @@ impl<R: Rows> Taking<'_, R> {
             Some(false) => Granted::Already,
             None => Granted::Unknown,
         })
+    }
+
+    /// Removes what belongs to nothing. What it held is there for others.
+    fn sweep(&mut self, stray: &Stray) -> Result<bool, R::Error> {
+        let holds = match stray {
+            Stray::Task(task) => self.rows.holds(*task)?,
+            _ => Vec::new(),
+        };
+        let swept = self.rows.sweep(stray)?;
+        for hold in holds.into_iter().filter(|_| swept) {
+            self.limits.remove(&hold.limit);
+            self.freed.insert(hold.limit);
+        }
+        Ok(swept)
     }
 
     /// A task, if it is there and its run has a head. Nothing else can be asked about it otherwise.

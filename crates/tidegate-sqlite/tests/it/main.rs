@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot happen in a test fails it")]
 
+mod audit;
 #[cfg(target_os = "linux")]
 mod bells;
 mod files;

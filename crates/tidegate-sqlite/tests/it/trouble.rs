@@ -160,37 +160,6 @@ async fn a_panic_in_a_turn_fails_that_turn_alone() {
 }
 
 #[tokio::test]
-async fn an_audit_names_what_is_wrong() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("jobs.db");
-    let store = open(&path);
-    for _ in 0..3 {
-        submit(&store, b"in").await.unwrap();
-    }
-    assert_sound(&store).await;
-    let other = Connection::open(&path).unwrap();
-    let wrong = [
-        ("UPDATE task SET state = 99 WHERE key = 1", "columns"),
-        ("UPDATE task SET lane = 99 WHERE key = 2", "lane"),
-        ("UPDATE task SET gate = 2 WHERE key = 3", "place"),
-        ("INSERT INTO payload (task, kind, body) VALUES (77, 0, x'00')", "stray"),
-        (
-            "INSERT INTO record (seq, at, run, idx, what, attempt, entry, active) \
-          VALUES (9, 0, 78, 0, 0, 1, 1, 0)",
-            "stray",
-        ),
-        ("UPDATE task SET paused_at = 1, gate = 2 WHERE key = 3", "pause"),
-    ];
-    for (sql, rule) in wrong {
-        other.execute_batch("BEGIN").unwrap();
-        other.execute(sql, []).unwrap();
-        other.execute_batch("COMMIT").unwrap();
-        let findings = store.audit().await.unwrap();
-        assert!(findings.iter().any(|finding| finding.rule == rule), "{sql}: {findings:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_damaged_file_is_unusable() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");

@@ -1,26 +1,21 @@
-//! Waits, signals, limits and words: that they are there after closing and opening, and that an audit
-//! finds what is wrong with them.
+//! Waits, signals, limits and words: that they are there after closing and opening.
 
 use crate::support::{
     assert_sound, at, claim, enlist, new_run, open, plan, plan_of, submit, succeeded, take, turn,
 };
 use rusqlite::Connection;
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::RunId;
 use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::limit::{Limit, LimitState};
 use tidegate_core::plan::{LimitUse, Plan, TaskPlan};
-use tidegate_core::store::{
-    Bytes, Change, Claim, Claimed, Granted, Request, Store, TaskKey, Turn, Turned,
-};
+use tidegate_core::store::{Bytes, Change, Claim, Claimed, Granted, Request, Store, Turn, Turned};
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome};
 use tidegate_sqlite::SqliteStore;
 
 /// A task that may park and takes one of the limit "api".
-fn limited() -> Arc<Plan> {
+pub(crate) fn limited() -> Arc<Plan> {
     let api = LimitUse { name: "api".to_owned(), key: None, units: 1 };
     plan_of("w", TaskPlan { parkable: true, limits: vec![api], ..TaskPlan::default() })
 }
@@ -29,25 +24,25 @@ fn bytes(text: &str) -> Bytes {
     Bytes::from(text.as_bytes())
 }
 
-fn signal_id(name: &str) -> WaitId {
+pub(crate) fn signal_id(name: &str) -> WaitId {
     WaitId::new(WaitKind::Signal, name, 0)
 }
 
-fn begin(id: WaitId, what: Awaited) -> WaitOp {
+pub(crate) fn begin(id: WaitId, what: Awaited) -> WaitOp {
     WaitOp::Begin { id, label: "".into(), due: None, what, releasing: Vec::new() }
 }
 
-fn step_done(name: &str, value: &str) -> WaitOp {
+pub(crate) fn step_done(name: &str, value: &str) -> WaitOp {
     let id = WaitId::new(WaitKind::Step, name, 0);
     WaitOp::End { id, label: "".into(), outcome: WaitOutcome::Value(Some(bytes(value))) }
 }
 
-fn waits(task: &Claimed, waits: Vec<WaitOp>) -> Change {
+pub(crate) fn waits(task: &Claimed, waits: Vec<WaitOp>) -> Change {
     Change { waits, ..Change::none(task.key, task.life.fence) }
 }
 
 /// Begins to wait for a signal and parks on that.
-fn parks(task: &Claimed, name: &str) -> Change {
+pub(crate) fn parks(task: &Claimed, name: &str) -> Change {
     let (fence, active, wait) = (task.life.fence, Duration::ZERO, name.to_owned());
     let mut change = Change::new(task.key, Event::Park { fence, active, wake: None, wait });
     change.waits = vec![step_done("first", "1"), begin(signal_id(name), Awaited::Signal)];
@@ -55,23 +50,23 @@ fn parks(task: &Claimed, name: &str) -> Change {
     change
 }
 
-fn signal(run: RunId, name: &str, body: &str) -> Request {
+pub(crate) fn signal(run: RunId, name: &str, body: &str) -> Request {
     let id = u128::from(turn().id.0);
     Request::Signal(NewSignal { id, run, name: name.into(), body: Some(bytes(body)) })
 }
 
-async fn says(store: &SqliteStore, worker: WorkerId, changes: Vec<Change>) -> Turned {
+pub(crate) async fn says(store: &SqliteStore, worker: WorkerId, changes: Vec<Change>) -> Turned {
     take(store, Turn { worker: Some(worker), changes, ..turn() }).await.unwrap()
 }
 
-async fn asks(store: &SqliteStore, request: Request) -> Turned {
+pub(crate) async fn asks(store: &SqliteStore, request: Request) -> Turned {
     let turned = take(store, Turn { requests: vec![request], ..turn() }).await.unwrap();
     assert_eq!(turned.requests, [Granted::Yes]);
     turned
 }
 
 /// Submits a run of this plan.
-async fn submit_plan(store: &SqliteStore, plan: &Arc<Plan>) -> RunId {
+pub(crate) async fn submit_plan(store: &SqliteStore, plan: &Arc<Plan>) -> RunId {
     let submits = vec![new_run(plan, b"in")];
     let turned = take(store, Turn { submits, ..turn() }).await.unwrap();
     turned.submits[0].as_ref().unwrap().id
@@ -269,89 +264,6 @@ async fn what_nobody_can_run_is_told_also_behind_a_limit() {
     let unserved = store.unserved().await.unwrap();
     assert_eq!(unserved.len(), 1);
     assert_eq!(unserved[0].waiting, 2);
-}
-
-/// A store in which something of everything is: task 1 holds "api", waits for the signal "go" and has a
-/// step behind it, and a signal "other" to its run is there; task 2 stands behind "api"; task 3 has
-/// had the signal "x" and waits for run 2; task 4 has ended.
-async fn something_of_everything(path: &Path) {
-    let store = open(path);
-    asks(&store, Request::Declare(Limit::new("api").at_once(1))).await;
-    let first = submit_plan(&store, &limited()).await;
-    let second = submit_plan(&store, &limited()).await;
-    let third = submit_plan(&store, &plan("w")).await;
-    submit_plan(&store, &plan("w")).await;
-    asks(&store, signal(first, "other", "")).await;
-    asks(&store, signal(third, "x", "")).await;
-    let worker = enlist(&store).await;
-    let tasks = claim(&store, worker, 4).await;
-    assert_eq!(tasks.iter().map(|task| task.key).collect::<Vec<_>>(), [1, 3, 4].map(TaskKey));
-    let to_end = WaitId::new(WaitKind::Run, second.to_string(), 0);
-    let changes = vec![
-        waits(&tasks[0], vec![step_done("s", "1"), begin(signal_id("go"), Awaited::Signal)]),
-        waits(
-            &tasks[1],
-            vec![begin(signal_id("x"), Awaited::Signal), begin(to_end, Awaited::Run(second))],
-        ),
-        succeeded(&tasks[2]),
-    ];
-    says(&store, worker, changes).await;
-    assert_sound(&store).await;
-    store.close().await;
-}
-
-#[tokio::test]
-async fn an_audit_names_what_is_wrong_with_waits_and_limits() {
-    let folder = tempfile::tempdir().unwrap();
-    let base = folder.path().join("base.db");
-    something_of_everything(&base).await;
-    let wrong = [
-        ("UPDATE task SET has_waits = NULL WHERE key = 1", "waits: task 1 "),
-        (
-            "UPDATE wait SET how = 99 WHERE kind = 0",
-            "columns: task 1 has a wait that makes no sense",
-        ),
-        (
-            "UPDATE task SET has_waits = 1 WHERE key = 4; INSERT INTO wait (task, kind, name, \
-             occurrence, label, since) VALUES (4, 2, '', 0, '', 0)",
-            "waits: task 4 ",
-        ),
-        ("UPDATE wait SET run = NULL WHERE name = 'go'", "waits: task 1 "),
-        ("UPDATE task SET awaited = NULL WHERE key = 2", "and run 2 is over, or not marked"),
-        ("UPDATE wait SET run = 4 WHERE kind = 4", "and run 4 is over, or not marked"),
-        ("UPDATE signal SET name = 'go' WHERE seq = 1", "signal: signal 1 lies about"),
-        ("UPDATE signal SET taken_by = 1 WHERE seq = 1", "signal: signal 1 was taken by a task"),
-        ("UPDATE wait SET signal = 1 WHERE name = 'x'", "ended by signal 1, not taken by it"),
-        ("UPDATE hold SET task = 2", "holds: task 2 "),
-        ("UPDATE hold SET units = 2", "uses: task 1 holds 2 of limit \"api\", unplanned"),
-        (
-            "INSERT INTO hold (task, limit_key, units, since) VALUES (3, 1, 1, 0)",
-            "most: 2 tasks together hold 2 of limit \"api\", 1 at once",
-        ),
-        ("DELETE FROM hold", "limit: task 2 stands behind limit \"api\" for 1"),
-        (
-            "INSERT INTO limit_key (name, key) VALUES ('api', 'x'); \
-             UPDATE task SET behind = 2 WHERE key = 2",
-            "uses: task 2 stands behind limit \"api\" for \"x\", unplanned",
-        ),
-        ("UPDATE task SET behind = 9 WHERE key = 2", "columns: there is no limit_key 9"),
-        ("UPDATE task SET claim_order = NULL WHERE key = 2", "columns: task 2"),
-        ("INSERT INTO word VALUES (99, 1)", "word: a word about task 1 for worker 99, unknown"),
-        ("INSERT INTO word VALUES (1, 77)", "stray: a word of task 77"),
-        ("UPDATE wait SET task = 77 WHERE kind = 0", "stray: a wait of task 77"),
-        ("UPDATE signal SET run = 77 WHERE seq = 1", "stray: a signal of task 77"),
-        ("UPDATE hold SET task = 77", "stray: a hold of task 77"),
-        ("UPDATE hold SET limit_key = 9", "stray: a hold of limit 9"),
-        ("INSERT INTO begun VALUES (9, 0, 1)", "stray: a begun of limit 9"),
-    ];
-    for (number, (sql, finding)) in wrong.into_iter().enumerate() {
-        let path = folder.path().join(format!("{number}.db"));
-        fs::copy(&base, &path).unwrap();
-        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
-        let findings = open(&path).audit().await.unwrap();
-        let found = findings.iter().any(|found| found.to_string().contains(finding));
-        assert!(found, "{sql}: {findings:?}");
-    }
 }
 
 #[tokio::test]
