@@ -8,6 +8,7 @@
 //!   the body through its gate, and reports how it ended, also when it is dropped.
 //! - [`Run`] waits for the end of a run; [`Subscription`] hears what happens.
 
+mod audit;
 mod builder;
 mod child;
 mod entry;
@@ -26,6 +27,7 @@ mod signal;
 mod submit;
 mod worker;
 
+pub use audit::{Audit, Repaired};
 pub use builder::{Config, ConfigError, EngineBuilder, StartError};
 pub use child::Child;
 pub use event::{Event, Missed, Subscription, What};
@@ -36,6 +38,7 @@ pub use run::{OutputError, Run, RunError, RunState, RunStatus, TaskState, WaitRu
 pub use shutdown::{Shutdown, ShutdownReport};
 pub use signal::{LimitError, SignalError};
 pub use submit::{Submit, SubmitError};
+pub use tidegate_core::audit::{RULES, Repair, Rule, Stray};
 pub use tidegate_core::explain::{Full, Slots, Why};
 pub use tidegate_core::lifecycle::{CancelledBy, Kind, Reason, WorkerId};
 pub use tidegate_core::limit::{Holder, InvalidLimit, LimitKey, LimitState, Rate};
@@ -283,14 +286,6 @@ impl Engine {
     /// The slots it runs tasks on.
     pub fn slots(&self) -> &SlotPool {
         &self.shared.pool
-    }
-
-    /// Every way in which what is stored contradicts itself. A healthy store has none.
-    ///
-    /// # Errors
-    /// The store cannot be read.
-    pub async fn audit(&self) -> Result<Vec<Finding>, StoreError> {
-        self.shared.store.audit().await
     }
 
     /// The store, for what has no method here.

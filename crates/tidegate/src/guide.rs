@@ -29,3 +29,6 @@ struct Metrics;
 
 #[doc = include_str!("../../../docs/embedding.md")]
 struct Embedding;
+
+#[doc = include_str!("../../../docs/audit.md")]
+struct Audit;

@@ -2,6 +2,7 @@
 
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod asked;
+mod audit;
 mod blocking;
 mod cancel;
 mod children;
