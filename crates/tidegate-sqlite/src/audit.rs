@@ -22,8 +22,8 @@ use crate::columns::{self, Stored, worker_id};
 use crate::error::Error;
 use crate::open::Place;
 use crate::reader::{Reading, Snapshot};
-use crate::sql::SELECT_TASK_AND_PLACE;
-use rusqlite::OptionalExtension;
+use crate::sql::{RECORDS_OF_RUN, SELECT_TASK_AND_PLACE};
+use rusqlite::{OptionalExtension, Statement};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use tidegate_core::audit::{self, Repair, Stray, WaitsFor};
 use tidegate_core::lifecycle::WorkerId;
@@ -48,10 +48,8 @@ pub(crate) fn audit(place: &Place) -> Result<Vec<Finding>, Error> {
     while let Some(first) = next
         && findings.len() < FINDINGS_MAX
     {
-        next = reading.at_once(|snapshot| {
-            let (lanes, findings, waits_for) = (HashMap::new(), &mut findings, &mut waits_for);
-            Step { snapshot, lanes, findings, waits_for }.look(first)
-        })?;
+        next = reading
+            .at_once(|snapshot| Step::new(snapshot, &mut findings, &mut waits_for)?.look(first))?;
     }
     waits::cycles(&mut reading, &waits_for, &mut findings)?;
     limits::all(&mut reading, &mut findings)?;
@@ -82,9 +80,32 @@ struct Step<'s, 'r> {
     findings: &'s mut Vec<Finding>,
     /// What was seen of who waits for whom.
     waits_for: &'s mut WaitsFor,
+    /// Whether a run has a pause that is not over.
+    pause: Statement<'r>,
+    /// The name of a workflow.
+    workflow: Statement<'r>,
+    records: Statement<'r>,
 }
 
-impl Step<'_, '_> {
+impl<'s, 'r> Step<'s, 'r> {
+    fn new(
+        snapshot: &'s mut Snapshot<'r>,
+        findings: &'s mut Vec<Finding>,
+        waits_for: &'s mut WaitsFor,
+    ) -> Result<Self, Error> {
+        let connection = snapshot.connection;
+        let pause = "SELECT 1 FROM pause WHERE scope = 0 AND name = ?1 AND unpaused_at IS NULL";
+        Ok(Step {
+            pause: connection.prepare(pause)?,
+            workflow: connection.prepare("SELECT name FROM workflow WHERE id = ?1")?,
+            records: connection.prepare(RECORDS_OF_RUN)?,
+            lanes: HashMap::new(),
+            snapshot,
+            findings,
+            waits_for,
+        })
+    }
+
     /// Looks at the runs from this number on; where the next step begins, if there is one.
     fn look(&mut self, first: i64) -> Result<Option<i64>, Error> {
         let mut found = self.tasks("key >= ?1", first, STEP)?;
@@ -152,7 +173,9 @@ impl Step<'_, '_> {
                 Err(error) => self.complain("columns", error.to_string()),
             }
         }
-        let records = self.snapshot.records(run)?;
+        let records = (0, i64::MAX, run.0);
+        let records = self.records.query_and_then(records, columns::read_record)?;
+        let records = records.collect::<Result<Vec<_>, Error>>()?;
         let is_known = |worker| known.contains(&worker);
         self.findings.extend(audit::run(&tasks, Some(&records), is_known, None));
         let queue = tasks.first().and_then(|(first, _)| first.head.as_ref());
@@ -223,8 +246,7 @@ impl Step<'_, '_> {
     /// A run is filed under the workflow of its plan. From what else its queue is known there is no
     /// telling, so that nobody can put this right but a person.
     fn workflow(&mut self, first: &Row, workflow: Option<i64>) -> Result<(), Error> {
-        let select = "SELECT name FROM workflow WHERE id = ?1";
-        let found = self.snapshot.connection.query_row(select, [workflow], |row| row.get(0));
+        let found = self.workflow.query_row([workflow], |row| row.get(0));
         let (found, right) = (found.optional()?, first.plan.workflow());
         if found.as_ref().is_some_and(|found: &String| found != right) {
             let what =
@@ -248,10 +270,7 @@ impl Step<'_, '_> {
         let Some(head) = first.head.as_ref().filter(|head| head.ended.is_none()) else {
             return Ok(());
         };
-        let select = "SELECT 1 FROM pause WHERE scope = 0 AND name = ?1 AND unpaused_at IS NULL";
-        let mut select = self.snapshot.connection.prepare(select)?;
-        let paused = select.exists([head.id.to_string()])?;
-        drop(select);
+        let paused = self.pause.exists([head.id.to_string()])?;
         if paused != head.paused_at.is_some() {
             let what = if paused { "has a pause and is not paused" } else { "lacks its pause" };
             let finding = Finding::new("pause", format!("run {} {what}", head.id));

@@ -335,11 +335,6 @@ impl Snapshot<'_> {
         stored.into_iter().map(|stored| self.row(stored)).collect()
     }
 
-    /// All that was recorded of a run.
-    pub(crate) fn records(&self, run: RunKey) -> Result<Vec<Record>, Error> {
-        records(self.connection, Some(run), 0, u32::MAX)
-    }
-
     /// What went wrong last with each task of a run.
     fn errors(&self, run: RunKey, tasks: usize) -> Result<Vec<Option<String>>, Error> {
         let mut errors = vec![None; tasks];
