@@ -64,7 +64,8 @@ CREATE TABLE task (
     outcome      INTEGER,
     run_ended_at INTEGER,
     parent_task  INTEGER,
-    retry_of     INTEGER
+    retry_of     INTEGER,
+    unrecorded   INTEGER
 ) STRICT;
 
 CREATE INDEX task_ready ON task (gate, behind, lane, claim_order) WHERE claim_order IS NOT NULL;
@@ -110,6 +111,12 @@ CREATE TABLE used (
     name   TEXT PRIMARY KEY,
     number INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE doomed (
+    run  INTEGER PRIMARY KEY,
+    next INTEGER NOT NULL,
+    upto INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE worker (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -47,6 +47,7 @@ const TURN_MAX: usize = 1_024;
 pub struct Dispatcher {
     worker: WorkerId,
     in_memory_max: u32,
+    waiting_max: Option<u32>,
     tasks: HashMap<TaskKey, Owned>,
     /// Tasks with something unsaid, in the order in which they spoke.
     talking: VecDeque<TaskKey>,
@@ -131,6 +132,7 @@ impl Dispatcher {
         Dispatcher {
             worker,
             in_memory_max,
+            waiting_max: None,
             tasks: HashMap::new(),
             talking: VecDeque::new(),
             strays: Vec::new(),
@@ -153,6 +155,11 @@ impl Dispatcher {
             readings: Readings::default(),
             todos: Vec::new(),
         }
+    }
+
+    /// The same, which submits nothing to a queue in which so many runs wait.
+    pub fn with_waiting_max(self, waiting_max: Option<u32>) -> Self {
+        Dispatcher { waiting_max, ..self }
     }
 
     /// Takes in what happened; what is to be done about it comes out of [`todos`](Self::todos).
@@ -416,6 +423,7 @@ impl Dispatcher {
             requests,
             recover: self.dead.front().copied(),
             roll_call: std::mem::take(&mut self.calls_roll),
+            waiting_max: self.waiting_max,
             claim: Claim { units, ahead, heaviest: slots, room },
         });
         self.looks_at_clock = false;

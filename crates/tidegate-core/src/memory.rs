@@ -13,6 +13,7 @@
 //! alive until somebody says otherwise ([`MemoryStore::kill`]).
 
 mod explain;
+mod prune;
 mod rows;
 
 use crate::explain::Looked;
@@ -20,6 +21,7 @@ use crate::graph::TaskIndex;
 use crate::lifecycle::{Kind, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey, LimitState};
 use crate::plan::Plan;
+use crate::retention::{Prune, Pruned};
 use crate::rows::{Gate, Head, Payload, Place, Row};
 use crate::store::{
     Answer, Bytes, Counts, Ended, Finding, NewWorker, Record, RunKey, RunSummary, RunView,
@@ -31,6 +33,7 @@ use crate::{RunId, Timestamp, audit, limit, turn};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -86,6 +89,18 @@ impl fmt::Display for Panicked {
 }
 
 impl std::error::Error for Panicked {}
+
+/// There is nothing to make a copy of.
+#[derive(Debug)]
+struct NoFile;
+
+impl fmt::Display for NoFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a store in memory cannot be backed up; use one in a file")
+    }
+}
+
+impl std::error::Error for NoFile {}
 
 impl Store for MemoryStore {
     fn enlist(&self, worker: NewWorker) -> Answer<'_, WorkerId> {
@@ -159,6 +174,14 @@ impl Store for MemoryStore {
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.with(|memory| memory.audit())
     }
+
+    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
+        self.with(move |memory| memory.prune(&step))
+    }
+
+    fn backup(&self, _: PathBuf) -> Answer<'_, ()> {
+        Box::pin(async { Err(StoreError::Failed(Arc::new(NoFile))) })
+    }
 }
 
 /// Tasks by lane, and in each by order and number.
@@ -172,15 +195,17 @@ type Queues = BTreeMap<Arc<str>, Lanes>;
 struct Memory {
     tasks: BTreeMap<TaskKey, (Row, Place)>,
     payloads: BTreeMap<(TaskKey, u8), Bytes>,
-    /// Their numbers are those of their places, from 1.
-    records: Vec<Record>,
+    /// By their numbers.
+    records: BTreeMap<u64, Record>,
+    /// Runs of which records were pruned.
+    unrecorded: BTreeSet<RunKey>,
     /// By what is paused, the oldest pause first.
     pauses: HashMap<Scope, Vec<Pause>>,
     workers: BTreeMap<WorkerId, Worker>,
     words: BTreeSet<(WorkerId, TaskKey)>,
     waits: BTreeMap<(TaskKey, WaitId), Waiting>,
-    /// Their numbers are those of their places, from 1.
-    signals: Vec<Signal>,
+    /// By their numbers.
+    signals: BTreeMap<u64, Signal>,
     limits: BTreeMap<String, Limit>,
     holds: BTreeMap<(TaskKey, LimitKey), Hold>,
     /// What was begun under limits of late.
@@ -190,6 +215,10 @@ struct Memory {
     last_worker: u64,
     /// The last number given to a task.
     last_task: i64,
+    /// The last number given to a record.
+    last_record: u64,
+    /// The last number given to a signal.
+    last_signal: u64,
     /// The latest time that a turn has told.
     latest: Option<Timestamp>,
 
@@ -197,6 +226,8 @@ struct Memory {
     runs: BTreeMap<RunKey, Vec<u64>>,
     ids: BTreeMap<RunId, RunKey>,
     keys: BTreeMap<(Arc<str>, String, String), RunKey>,
+    /// Runs that no task has begun and of which no task has been entered, by queue.
+    unbegun: BTreeSet<(Arc<str>, RunKey)>,
     /// What can be claimed, and is not, or is, of a run that some task waits for.
     open: [Queues; 2],
     /// What stands behind which limit.
@@ -224,6 +255,7 @@ struct Signal {
     run: RunKey,
     name: Arc<str>,
     body: Option<Bytes>,
+    sent_at: Timestamp,
     taken_by: Option<TaskKey>,
 }
 
@@ -371,6 +403,17 @@ impl Memory {
         self.parked += u64::from(row.life.state.kind() == Kind::Parked);
         if let State::Running { worker, .. } = row.life.state {
             self.owned.insert((worker, row.key));
+        }
+    }
+
+    /// A run has not begun as long as nothing of it was entered and it has not ended.
+    fn link_unbegun(&mut self, row: &Row, head: &Head) {
+        let entry = (head.queue.clone(), row.run());
+        if row.head.is_some() && head.parent.is_none() {
+            self.unbegun.insert(entry.clone());
+        }
+        if row.life.started.is_some() || head.ended.is_some() {
+            self.unbegun.remove(&entry);
         }
     }
 
@@ -523,11 +566,11 @@ impl Memory {
     }
 
     fn records_after(&self, run: Option<RunKey>, after: u64, limit: u32) -> Vec<Record> {
-        let record = |&seq: &u64| self.records[seq as usize - 1].clone();
+        let record = |seq: &u64| self.records[seq].clone();
         match run {
             None => {
-                let after = usize::try_from(after).unwrap_or(usize::MAX).min(self.records.len());
-                self.records[after..].iter().take(limit as usize).cloned().collect()
+                let later = self.records.range(after.saturating_add(1)..);
+                later.take(limit as usize).map(|(_, record)| record.clone()).collect()
             }
             Some(run) => {
                 let all = self.runs.get(&run).map_or(&[][..], Vec::as_slice);
@@ -581,7 +624,8 @@ impl Memory {
         for &run in self.runs.keys() {
             let rows: Vec<_> = self.rows_of(run).cloned().collect();
             let records = self.records_after(Some(run), 0, u32::MAX);
-            findings.extend(audit::run(&rows, Some(&records), is_known, self.latest));
+            let records = (!self.unrecorded.contains(&run)).then_some(&records[..]);
+            findings.extend(audit::run(&rows, records, is_known, self.latest));
             for (row, _) in &rows {
                 let waits: Vec<_> = self.waits_of(row.key).cloned().collect();
                 let holds: Vec<_> = self.holds_of(row.key).cloned().collect();
@@ -635,6 +679,7 @@ impl Memory {
         for (row, place) in self.tasks.values() {
             let head = self.head(row.run());
             fresh.link(row, head, place);
+            fresh.link_unbegun(row, head);
             if row.head.is_some() {
                 fresh.ids.insert(head.id, row.run());
                 keys.extend(names(head, &row.plan).map(|names| (names, row.run())));
@@ -646,15 +691,15 @@ impl Memory {
         for ((task, _), wait) in &self.waits {
             fresh.link_wait(*task, wait);
         }
-        for (number, signal) in (1..).zip(&self.signals) {
-            fresh.link_signal(number, signal);
+        for (number, signal) in &self.signals {
+            fresh.link_signal(*number, signal);
         }
         fresh.held.extend(self.holds.keys().map(|(task, limit)| (limit.clone(), *task)));
         let alarms = self.limit_alarms.iter().map(|(limit, alarm)| (*alarm, limit.clone()));
         fresh.alarms_of_limits.extend(alarms);
         let is_taken = |((task, _), wait): (&(TaskKey, WaitId), &Waiting)| {
-            let signal = wait.signal.and_then(|signal| self.signals.get(signal as usize - 1));
-            wait.signal.is_none() || signal.is_some_and(|signal| signal.taken_by == Some(*task))
+            let signal = wait.signal.and_then(|signal| self.signals.get(&signal));
+            signal.is_none_or(|signal| signal.taken_by == Some(*task))
         };
         let is_awaited = |(run, name, _): &(RunKey, Arc<str>, u64)| {
             self.signal_waits.iter().any(|(of, named, ..)| (of, named) == (run, name))
@@ -690,6 +735,7 @@ impl Memory {
                 "somebody waits for a signal that nobody has taken",
             ),
             (fresh.gates == self.gates, "the counts are not those of the tasks"),
+            (fresh.unbegun == self.unbegun, "the runs that have not begun are not those kept"),
             (fresh.ids == self.ids, "the names of runs are not those of their first tasks"),
             (keys == self.keys, "the idempotency keys are not those of the runs"),
             (!unpaused, "a run is paused without a pause, or has one and is not paused"),

@@ -292,6 +292,11 @@ pub trait Rows {
         to: Timestamp,
     ) -> Result<Duration, Self::Error>;
 
+    /// How many runs of a queue wait, up to `max`: runs that no task has begun, that have not ended,
+    /// and of which no task has been entered or is owned by a worker. Below `max` it may be told more
+    /// than there are.
+    fn waiting(&mut self, queue: &str, max: u32) -> Result<u32, Self::Error>;
+
     /// Numbers for so many tasks in a row, never used before.
     fn allocate(&mut self, tasks: u32) -> Result<RunKey, Self::Error>;
 

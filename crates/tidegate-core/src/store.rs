@@ -15,6 +15,7 @@ use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Event, Fence, Kind, Life, Reason, State, WorkerId};
 use crate::limit::{Limit, LimitState};
 use crate::plan::Plan;
+use crate::retention::{Prune, Pruned};
 use crate::wait::{NewSignal, WaitAnswer, WaitId, WaitOp, Waiting};
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::fmt;
@@ -107,6 +108,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
         Box::pin(async { Ok(Vec::new()) })
     }
+
+    /// Once this returns, what the step says is gone is gone for good, and everybody sees the rest as
+    /// it was. See [`retention`](crate::retention) for what goes and what does not. The step is one
+    /// short transaction, which queues with all others; anybody may go on where somebody has left off.
+    fn prune(&self, step: Prune) -> Answer<'_, Pruned>;
+
+    /// Once this returns, there is a file at this place with all that is stored, as it is at one
+    /// instant, and it opens as a store of its own. Others read and write meanwhile. The workers that
+    /// are known in it count as dead. A file that is there already is not touched.
+    fn backup(&self, to: PathBuf) -> Answer<'_, ()>;
 }
 
 /// The number of a run in its store. Its first task has the same number.
@@ -171,6 +182,8 @@ pub struct Turn {
     pub recover: Option<WorkerId>,
     /// Whether the worker wants to know everything it owns.
     pub roll_call: bool,
+    /// So many runs of a queue may [wait](crate::rows::Rows::waiting); a submit beyond is refused.
+    pub waiting_max: Option<u32>,
     /// What the worker wants to take.
     pub claim: Claim,
 }
@@ -188,6 +201,7 @@ impl Turn {
             requests: Vec::new(),
             recover: None,
             roll_call: false,
+            waiting_max: None,
             claim: Claim::default(),
         }
     }
@@ -330,6 +344,15 @@ pub enum Refusal {
     ParentGone,
     /// The task that wanted to begin it cannot wait for it, and why.
     Unwaitable(String),
+    /// So many runs wait in its queue that no further one is taken in.
+    QueueFull {
+        /// The queue.
+        queue: String,
+        /// How many wait, at least.
+        waiting: u32,
+        /// How many may.
+        max: u32,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -341,6 +364,13 @@ impl fmt::Display for Refusal {
             }
             Refusal::ParentGone => f.write_str("the task that begins it is over"),
             Refusal::Unwaitable(why) => f.write_str(why),
+            Refusal::QueueFull { queue, waiting, max } => {
+                write!(
+                    f,
+                    "{waiting} runs wait in queue \"{queue}\", which takes in no more than "
+                )?;
+                write!(f, "{max}; submit it again later, or set a larger waiting_max")
+            }
         }
     }
 }

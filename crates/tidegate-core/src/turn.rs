@@ -55,6 +55,7 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         run_at: KeyMap::default(),
         new_keys: HashMap::new(),
         new_items: Vec::new(),
+        waiting: HashMap::new(),
         given_above: None,
         limits: BTreeMap::new(),
         freed: BTreeSet::new(),
@@ -108,6 +109,9 @@ struct Taking<'t, R> {
     new_keys: HashMap<(Arc<str>, &'t str, &'t str), RunKey>,
     /// Runs that tasks have begun in this turn.
     new_items: Vec<(RunId, usize)>,
+    /// By queue, how many runs were added to those that wait; where there is no room, as many as
+    /// there may be.
+    waiting: HashMap<Arc<str>, u32>,
     /// What the task is given whose items were claimed last.
     given_above: Option<(TaskKey, Given)>,
     /// Limits that were looked at, as they stand.
@@ -359,6 +363,9 @@ impl<'t, R: Rows> Taking<'t, R> {
             return Ok(Ok(Submitted { key, id, existing: !self.turn.again }));
         }
         let Some(key) = &new.key else {
+            if let Some(full) = self.full(new)? {
+                return Ok(Err(full));
+            }
             return Ok(Ok(Submitted { key: self.begin(new)?, id, existing: false }));
         };
         let names = (self.queue_of(new)?, new.plan.workflow(), key.as_str());
@@ -374,9 +381,28 @@ impl<'t, R: Rows> Taking<'t, R> {
                 false => Err(Refusal::KeyTaken { key: key.clone(), by }),
             });
         }
+        if let Some(full) = self.full(new)? {
+            return Ok(Err(full));
+        }
         let run = self.begin(new)?;
         self.new_keys.insert(names, run);
         Ok(Ok(Submitted { key: run, id, existing: false }))
+    }
+
+    /// Why there is no room for a further run in its queue, if there is none. For what a task begins
+    /// there always is: it waits for that, and nobody else could make room. What was submitted before
+    /// in this turn counts, whether it will be taken at once or not.
+    fn full(&mut self, new: &NewRun) -> Result<Option<Refusal>, R::Error> {
+        let Some(max) = self.turn.waiting_max.filter(|_| new.parent.is_none()) else {
+            return Ok(None);
+        };
+        let added = self.waiting.get(&new.queue).copied().unwrap_or(0);
+        // Who was refused once is not counted for again.
+        let room = max.saturating_sub(added);
+        let is_full = room == 0 || self.rows.waiting(&new.queue, room)? >= room;
+        self.waiting.insert(new.queue.clone(), if is_full { max } else { added + 1 });
+        let queue = new.queue.to_string();
+        Ok(is_full.then_some(Refusal::QueueFull { queue, waiting: max, max }))
     }
 
     /// The queue of a run that is to begin: what a task begins has that of its task, unless it is
@@ -732,7 +758,11 @@ impl<'t, R: Rows> Taking<'t, R> {
         let run = match self.run_at.get(&row.run()) {
             Some(&run) => run,
             None if row.head.is_some() => self.add_run(row.run(), &row.plan),
-            None => return self.run(row.run()).map(|run| Some(self.add_task(row, run))),
+            None => match self.find_run(row.run())? {
+                Some(run) => run,
+                // A run that is pruned is gone with its first task, be there others still.
+                None => return Ok(None),
+            },
         };
         Ok(Some(self.add_task(row, run)))
     }
@@ -744,11 +774,16 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// Where the run is among those looked at. It exists.
     fn run(&mut self, key: RunKey) -> Result<usize, R::Error> {
+        self.find_run(key).map(|run| run.expect("a run has a first task"))
+    }
+
+    /// Where the run is among those looked at. One that has ended may have been pruned since.
+    fn find_run(&mut self, key: RunKey) -> Result<Option<usize>, R::Error> {
         if let Some(&run) = self.run_at.get(&key) {
-            return Ok(run);
+            return Ok(Some(run));
         }
         let first = self.task(key.task(TaskIndex::from_u32(0)))?;
-        Ok(self.tasks[first.expect("a run has a first task")].run)
+        Ok(first.map(|first| self.tasks[first].run))
     }
 
     fn find(&mut self, id: RunId) -> Result<Option<usize>, R::Error> {

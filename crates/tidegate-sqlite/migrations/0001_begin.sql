@@ -27,8 +27,8 @@ CREATE TABLE lane (
 
 -- A task of a run. The tasks of a run have consecutive numbers, in the order of the plan. The row of
 -- the first one is the run as well: what comes behind ended_at is NULL in all others.
--- Times are microseconds since 1970; codes are those of tidegate-core. Of has_waits, cancelled, failing
--- and awaited each is 1 if it is so, and NULL otherwise.
+-- Times are microseconds since 1970; codes are those of tidegate-core. Of has_waits, cancelled, failing,
+-- awaited and unrecorded (records of the run were pruned) each is 1 if it is so, and NULL otherwise.
 CREATE TABLE task (
     key          INTEGER PRIMARY KEY,
     idx          INTEGER NOT NULL,
@@ -70,7 +70,8 @@ CREATE TABLE task (
     outcome      INTEGER,
     run_ended_at INTEGER,
     parent_task  INTEGER,
-    retry_of     INTEGER
+    retry_of     INTEGER,
+    unrecorded   INTEGER
 ) STRICT;
 
 -- Only what is alive is in these, so that they stay as small as the work in flight. They are few,
@@ -121,6 +122,14 @@ CREATE TABLE used (
     name   TEXT PRIMARY KEY,
     number INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Runs that were pruned, and of which something is left: the tasks from next up to upto, what is
+-- kept beside them, records, signals. Their first task is gone, and with it they are, for everybody.
+CREATE TABLE doomed (
+    run  INTEGER PRIMARY KEY,
+    next INTEGER NOT NULL,
+    upto INTEGER NOT NULL
+) STRICT;
 
 -- One process with an engine. Its number is never given again; its lock file has it as its name.
 CREATE TABLE worker (

@@ -139,7 +139,11 @@ impl<'s, 'r> Step<'s, 'r> {
     }
 
     fn tasks(&self, which: &str, first: i64, max: usize) -> Result<Vec<Found>, Error> {
-        let select = format!("{SELECT_TASK_AND_PLACE} WHERE {which} ORDER BY key LIMIT ?2");
+        // What is left of a run that was pruned is no run.
+        let select = format!(
+            "{SELECT_TASK_AND_PLACE} WHERE {which} AND NOT EXISTS (SELECT 1 FROM doomed \
+             WHERE task.key >= doomed.run AND task.key < doomed.upto) ORDER BY key LIMIT ?2"
+        );
         let mut select = self.snapshot.connection.prepare(&select)?;
         let max = i64::try_from(max).unwrap_or(i64::MAX);
         let found = select
@@ -176,8 +180,9 @@ impl<'s, 'r> Step<'s, 'r> {
         let records = (0, i64::MAX, run.0);
         let records = self.records.query_and_then(records, columns::read_record)?;
         let records = records.collect::<Result<Vec<_>, Error>>()?;
+        let records = (!self.is_unrecorded(run)?).then_some(&records[..]);
         let is_known = |worker| known.contains(&worker);
-        self.findings.extend(audit::run(&tasks, Some(&records), is_known, None));
+        self.findings.extend(audit::run(&tasks, records, is_known, None));
         let queue = tasks.first().and_then(|(first, _)| first.head.as_ref());
         if let Some(queue) = queue.map(|head| head.queue.clone()) {
             for ((row, _), lane) in tasks.iter().zip(lanes) {
@@ -190,6 +195,13 @@ impl<'s, 'r> Step<'s, 'r> {
             self.workflow(first, workflow)?;
         }
         Ok(tasks)
+    }
+
+    /// Whether records of a run were pruned.
+    fn is_unrecorded(&self, run: RunKey) -> Result<bool, Error> {
+        let select = "SELECT unrecorded IS NOT NULL FROM task WHERE key = ?1";
+        let found = self.snapshot.connection.query_row(select, [run.0], |row| row.get(0));
+        Ok(found.optional()?.unwrap_or(false))
     }
 
     /// What is kept beside the tasks of these numbers.
@@ -292,7 +304,9 @@ impl<'s, 'r> Step<'s, 'r> {
         ] {
             let select = format!(
                 "SELECT DISTINCT {column} FROM {table} WHERE {column} >= ?1 AND {column} < ?2 \
-                 AND NOT EXISTS (SELECT 1 FROM task WHERE key = {table}.{column}) LIMIT ?3"
+                 AND NOT EXISTS (SELECT 1 FROM task WHERE key = {table}.{column}) \
+                 AND NOT EXISTS (SELECT 1 FROM doomed WHERE {table}.{column} >= doomed.run \
+                 AND {table}.{column} < doomed.upto) LIMIT ?3"
             );
             let mut select = self.snapshot.connection.prepare(&select)?;
             let most = FINDINGS_MAX as i64;

@@ -29,12 +29,29 @@ pub(crate) enum Error {
     Missing { table: &'static str, id: i64 },
     /// The file by which a worker is known to be alive.
     Lock { file: PathBuf, source: io::Error },
+    /// There is no copy at this place.
+    Backup { to: PathBuf, why: NoBackup },
     /// A thread could not be started.
     Thread(io::Error),
     /// It panicked.
     Panicked(String),
     /// The store was closed.
     Closed,
+}
+
+/// Why there is no copy.
+#[derive(Debug)]
+pub(crate) enum NoBackup {
+    /// The place is the store's own.
+    Itself,
+    /// Something is there.
+    Exists,
+    /// The folder it should be in does not exist.
+    NoFolder,
+    /// It is no name that SQLite can be told.
+    Name,
+    /// It could not be written.
+    Io(io::Error),
 }
 
 impl Error {
@@ -56,6 +73,7 @@ impl Error {
             Error::Gone | Error::Lock { .. } | Error::Thread(_) | Error::Panicked(_) => {
                 Means::Failed
             }
+            Error::Backup { .. } => Means::Failed,
         };
         let trouble = Arc::new(Trouble { path: path.to_owned(), error: self });
         match means {
@@ -120,9 +138,22 @@ impl fmt::Display for Error {
             Error::Lock { file, source } => {
                 write!(f, "the lock file {} cannot be used: {source}", file.display())
             }
+            Error::Backup { to, why } => write!(f, "it was not copied to {}: {why}", to.display()),
             Error::Thread(error) => write!(f, "no thread can be started: {error}"),
             Error::Panicked(message) => write!(f, "a panic: {message}"),
             Error::Closed => f.write_str("it was closed"),
+        }
+    }
+}
+
+impl fmt::Display for NoBackup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoBackup::Itself => f.write_str("that is the store itself; name another file"),
+            NoBackup::Exists => f.write_str("there is something already; name a new file"),
+            NoBackup::NoFolder => f.write_str("its folder does not exist; create it first"),
+            NoBackup::Name => f.write_str("its name is not UTF-8; name another file"),
+            NoBackup::Io(error) => error.fmt(f),
         }
     }
 }
@@ -134,6 +165,8 @@ impl StdError for Trouble {
             Error::Task { source, .. } => Some(source),
             Error::Plan { source, .. } => Some(source),
             Error::Lock { source, .. } | Error::Thread(source) => Some(source),
+            Error::Backup { why: NoBackup::Io(source), .. } => Some(source),
+            Error::Backup { .. } => None,
             Error::Gone | Error::Replaced | Error::Missing { .. } => None,
             Error::Panicked(_) | Error::Closed => None,
         }

@@ -66,6 +66,8 @@ pub(crate) struct Seen {
     /// Tasks that workers own, as they were last written here: their end is usually the next thing
     /// that is heard of them.
     owned: KeyMap<TaskKey, Row>,
+    /// By queue, how many runs wait at the most.
+    pub(crate) waiting: HashMap<Arc<str>, u32>,
     /// The input that was read last. It never changes, and many tasks may be given it.
     pub(crate) input: Option<(TaskKey, Bytes)>,
 }

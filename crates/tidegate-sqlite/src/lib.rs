@@ -10,17 +10,18 @@
 //! - `store`: [`SqliteStore`] itself, which only passes on.
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
-//! - `ledger`, `rows`, `waits`, `limits`, `repair`: one transaction: the
-//!   [`Rows`](tidegate_core::rows::Rows) a turn works on.
+//! - `ledger`, `rows`, `waits`, `limits`, `waiting`, `repair`: one transaction: the
+//!   [`Rows`](tidegate_core::rows::Rows) a turn works on; `prune`: one that takes rows away.
 //! - `plans`, `lanes`: what the writer remembers between transactions.
 //! - `sql`, `columns`: the statements, and rows from and to columns.
-//! - `reader`, `explain`, `audit`: reading.
+//! - `reader`, `explain`, `audit`, `backup`: reading.
 //! - `lock`, `bell`: which workers are alive; whose turn it is to write; how a worker hears of others.
 //!
 //! Invariants: nothing here knows what a state means; nothing is answered before it is committed;
 //! what is remembered between transactions is forgotten when one is rolled back.
 
 mod audit;
+mod backup;
 mod bell;
 mod columns;
 mod error;
@@ -33,11 +34,13 @@ mod migrate;
 mod mounts;
 mod open;
 mod plans;
+mod prune;
 mod reader;
 mod repair;
 mod rows;
 mod sql;
 mod store;
+mod waiting;
 mod waits;
 mod writer;
 

@@ -248,14 +248,24 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, OpenError> 
 fn create(path: &Path) -> io::Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    match create_private(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Makes an empty file that nobody else can read.
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     let mut new = OpenOptions::new();
     new.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut new, 0o600);
-    match new.open(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
+    let file = new.open(path)?;
+    // Whatever the umask takes away.
+    #[cfg(unix)]
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    drop(file);
+    Ok(())
 }
 
 struct Opening<'o> {

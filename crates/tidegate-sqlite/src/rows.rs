@@ -22,6 +22,22 @@ use tidegate_core::{RunId, Timestamp};
 const LANE_ROWS_MIN: usize = 16;
 
 impl Ledger<'_> {
+    /// The last number given to a task.
+    pub(crate) fn last_task(&mut self) -> Result<i64, Error> {
+        match self.seen.last_task {
+            Some(last) => Ok(last),
+            None => Ok(self.sql.last_task.query_row([], |row| row.get(0))?),
+        }
+    }
+
+    /// The last number given to a record.
+    pub(crate) fn last_record(&mut self) -> Result<i64, Error> {
+        match self.seen.last_record {
+            Some(last) => Ok(last),
+            None => Ok(self.sql.last_record.query_row([], |row| row.get(0))?),
+        }
+    }
+
     /// The row of these columns.
     fn row(&mut self, stored: Stored) -> Result<Row, Error> {
         let Statements { plan, workflow, limit_key, .. } = &mut self.sql;
@@ -207,11 +223,12 @@ impl Rows for Ledger<'_> {
         Ok(covered(stretches, from))
     }
 
+    fn waiting(&mut self, queue: &str, max: u32) -> Result<u32, Error> {
+        self.runs_waiting(queue, max)
+    }
+
     fn allocate(&mut self, tasks: u32) -> Result<RunKey, Error> {
-        let last = match self.seen.last_task {
-            Some(last) => last,
-            None => self.sql.last_task.query_row([], |row| row.get(0))?,
-        };
+        let last = self.last_task()?;
         self.seen.last_task = Some(last + i64::from(tasks));
         Ok(RunKey(last + 1))
     }
@@ -227,6 +244,7 @@ impl Rows for Ledger<'_> {
             self.sql.add_key.execute((belongs.workflow, key, row.key.0))?;
         }
         self.seen.remember(write.row);
+        self.may_wait(&write);
         self.opens(&write)
     }
 
@@ -241,6 +259,7 @@ impl Rows for Ledger<'_> {
         let updated = update.raw_execute()?;
         assert_eq!(updated, 1, "what is replaced was there");
         self.seen.remember(write.row);
+        self.may_wait(&write);
         self.opens(&write)
     }
 
@@ -250,10 +269,7 @@ impl Rows for Ledger<'_> {
     }
 
     fn record(&mut self, record: &Record) -> Result<u64, Error> {
-        let last = match self.seen.last_record {
-            Some(last) => last,
-            None => self.sql.last_record.query_row([], |row| row.get(0))?,
-        };
+        let last = self.last_record()?;
         bind_record(&mut self.sql.record, last + 1, record)?;
         self.sql.record.raw_execute()?;
         self.seen.last_record = Some(last + 1);

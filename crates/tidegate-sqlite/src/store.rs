@@ -1,18 +1,19 @@
 //! The store itself, which only passes on what it is asked to those who can do it.
 
-use crate::audit;
 use crate::bell::Ears;
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::open::{self, OpenError, Options, Place};
 use crate::reader::Readers;
 use crate::writer::{Writer, message};
+use crate::{audit, backup};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
+use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Ended, Finding, NewWorker, News, Record, RunKey, RunSummary, RunView,
     RunsPage, Store, StoreError, TaskKey, Turn, Turned, Unserved,
@@ -75,6 +76,29 @@ impl SqliteStore {
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
+    }
+}
+
+impl SqliteStore {
+    /// Looks at the whole database in a thread of its own, because that may take long.
+    async fn apart<T: Send + 'static>(
+        &self,
+        what: &str,
+        look: impl FnOnce(&Place) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let at = |error: Error| error.at(&self.place.path);
+        let (answer, answered) = oneshot::channel();
+        let place = self.place.clone();
+        let look = move || {
+            let found = catch_unwind(AssertUnwindSafe(|| look(&place)));
+            let found = found.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
+            // Whoever has gone away does not want to know.
+            let _ = answer.send(found);
+        };
+        let thread = std::thread::Builder::new().name(format!("tidegate-sqlite-{what}"));
+        thread.spawn(look).map_err(|error| at(Error::Thread(error)))?;
+        let found: Result<Result<_, Error>, _> = answered.await;
+        found.map_err(|_| at(Error::Closed))?.map_err::<StoreError, _>(at)
     }
 }
 
@@ -165,32 +189,19 @@ impl Store for SqliteStore {
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
-        Box::pin(self.look_through(audit::audit))
+        Box::pin(self.apart("audit", audit::audit))
     }
 
     fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
-        Box::pin(self.look_through(audit::files))
+        Box::pin(self.apart("audit", audit::files))
     }
-}
 
-impl SqliteStore {
-    /// Looks at the whole database in a thread of its own, because that may take long.
-    async fn look_through(
-        &self,
-        look: fn(&Place) -> Result<Vec<Finding>, Error>,
-    ) -> Result<Vec<Finding>, StoreError> {
-        let at = |error: Error| error.at(&self.place.path);
-        let (answer, answered) = oneshot::channel();
-        let place = self.place.clone();
-        let look = move || {
-            let found = catch_unwind(AssertUnwindSafe(|| look(&place)));
-            let found = found.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
-            // Whoever has gone away does not want to know.
-            let _ = answer.send(found);
-        };
-        let thread = std::thread::Builder::new().name("tidegate-sqlite-audit".to_owned());
-        thread.spawn(look).map_err(|error| at(Error::Thread(error)))?;
-        let found: Result<Result<_, Error>, _> = answered.await;
-        found.map_err(|_| at(Error::Closed))?.map_err::<StoreError, _>(at)
+    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
+        Box::pin(self.writer.write(move |ledger| ledger.prune(&step), &self.place))
+    }
+
+    /// When the answer is dropped, it goes on to its end.
+    fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
+        Box::pin(self.apart("backup", move |place| backup::backup(place, &to)))
     }
 }

@@ -150,8 +150,8 @@ impl Ledger<'_> {
     }
 
     pub(crate) fn give_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Error> {
-        let given = self.sql.take_signal.execute((signal as i64, by.map(|task| task.0)))?;
-        assert_eq!(given, 1, "a signal that is taken was sent");
+        // One that was pruned with its run goes to nobody.
+        self.sql.take_signal.execute((signal as i64, by.map(|task| task.0)))?;
         Ok(())
     }
 

@@ -22,10 +22,12 @@ pub mod pauses;
 pub mod rates;
 pub mod reading;
 pub mod retakes;
+pub mod retention;
 pub mod retries;
 pub mod signals;
 pub mod size;
 pub mod submits;
+pub mod waiting;
 pub mod waits;
 
 use std::time::Duration;

@@ -425,6 +425,36 @@ macro_rules! conformance {
                     what_a_worker_knows_is_added_to_what_it_could_run
                     all_reasons_are_named_together
                     ;
+                retention:
+                    what_ended_before_goes_with_all_that_belongs_to_it_and_nothing_else
+                    an_open_run_stays_however_old_it_is
+                    a_run_that_a_task_has_begun_goes_when_the_run_of_that_task_is_gone
+                    a_child_that_goes_on_after_its_parents_run_is_gone_is_its_own
+                    items_whose_parents_run_is_gone_can_still_be_taken
+                    a_key_is_free_when_its_run_is_gone
+                    numbers_are_not_given_again
+                    a_wait_that_a_run_has_ended_is_answered_although_the_run_is_gone
+                    a_run_that_another_has_begun_may_be_gone_when_it_would_be_waited_for_anew
+                    what_is_said_of_a_task_of_a_gone_run_is_lost
+                    a_large_run_goes_in_short_steps_and_is_never_seen_half
+                    what_one_has_begun_to_prune_anybody_goes_on_with
+                    a_step_is_bounded_and_the_next_goes_on_where_it_was
+                    others_write_between_the_steps
+                    events_of_runs_that_have_ended_go_and_the_runs_stay
+                    signals_that_nobody_will_receive_any_more_go
+                    pauses_words_and_signals_go_with_their_run
+                    ;
+                waiting:
+                    a_queue_takes_in_as_many_runs_as_may_wait
+                    runs_of_one_turn_count
+                    a_run_waits_until_something_of_it_is_taken
+                    a_run_counts_once_however_many_of_its_tasks_are_ready
+                    what_cannot_start_yet_waits_too
+                    what_a_task_begins_is_taken_in_and_does_not_count
+                    a_key_that_is_taken_is_answered_although_the_queue_is_full
+                    a_submit_whose_answer_was_lost_is_not_refused_for_itself
+                    a_queue_that_is_full_takes_in_again_what_is_taken_out
+                    ;
                 size:
                     a_run_of_a_thousand_tasks_goes_through
                     a_run_of_a_thousand_tasks_is_cancelled_in_one_turn

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
+use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Ended, Finding, NewWorker, Record, RunKey, RunSummary, RunView,
     RunsPage, Store, StoreError, TaskKey, Turn, Turned, Unserved,
@@ -178,5 +180,13 @@ impl Store for Faulty {
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.inner.audit()
+    }
+
+    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
+        self.inner.prune(step)
+    }
+
+    fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
+        self.inner.backup(to)
     }
 }

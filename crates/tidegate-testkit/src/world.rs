@@ -9,6 +9,7 @@ use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Event, Failure, Kind, Life, WorkerId};
 use tidegate_core::limit::{Limit, LimitState};
 use tidegate_core::plan::Plan;
+use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Applied, Bytes, Change, Claim, Claimed, Granted, NewRun, NewWorker, Parent, Record, Request,
     RunView, Store, Submitted, TaskKey, Turn, TurnId, Turned,
@@ -309,6 +310,22 @@ impl World {
         let state =
             |is: LimitState| (is.limit.name().to_owned(), is.key.clone(), is.in_use, is.waiting);
         limits.into_iter().map(state).collect()
+    }
+
+    /// Takes a step of pruning, and checks what must hold after each.
+    pub async fn prune(&mut self, step: Prune) -> Pruned {
+        let pruned = self.store.prune(step).await.expect("a step can be taken");
+        for run in &pruned.runs {
+            self.watched.remove(run);
+        }
+        self.check_audit().await;
+        pruned
+    }
+
+    /// Closes the store and opens it again.
+    pub async fn reopen(&mut self) {
+        self.harness.reopen().await;
+        self.store = self.harness.store();
     }
 
     // --------------------------------------------------------------------------------- views --

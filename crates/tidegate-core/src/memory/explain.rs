@@ -32,7 +32,7 @@ impl Reads for Reading<'_> {
         max: u32,
     ) -> Result<Option<Happened>, Infallible> {
         let records = self.0.runs.get(&task.run(index)).into_iter().flatten().rev();
-        let mut records = records.take(max as usize).map(|&seq| &self.0.records[seq as usize - 1]);
+        let mut records = records.take(max as usize).map(|seq| &self.0.records[seq]);
         Ok(records.find(|record| record.task == index).map(|record| record.what))
     }
 
@@ -125,7 +125,7 @@ impl Reads for Reading<'_> {
             Some((self.0.head(row.run()).queue.clone(), Lane::of(row)))
         };
         let Some(own) = lane(&task) else { return Ok(Vec::new()) };
-        let recent = self.0.records.iter().rev().take(max as usize);
+        let recent = self.0.records.values().rev().take(max as usize);
         let like_it = recent.filter(|record| {
             let succeeded = record.what == Happened::Succeeded;
             succeeded && lane(&record.run.task(record.task)).as_ref() == Some(&own)

@@ -119,6 +119,13 @@ impl Rows for Memory {
         Ok(covered(pauses.copied(), from, to))
     }
 
+    fn waiting(&mut self, queue: &str, max: u32) -> Result<u32, Infallible> {
+        let unbegun = self.unbegun.range((Arc::from(queue), RunKey(i64::MIN))..);
+        let unbegun = unbegun.take_while(|(of, _)| **of == *queue).map(|(_, run)| *run);
+        let waits = |run: &RunKey| self.rows_of(*run).all(|(row, _)| row.life.owner().is_none());
+        Ok(unbegun.filter(waits).take(max as usize).count() as u32)
+    }
+
     fn allocate(&mut self, tasks: u32) -> Result<RunKey, Infallible> {
         let first = self.last_task + 1;
         self.last_task += i64::from(tasks);
@@ -136,6 +143,7 @@ impl Rows for Memory {
             self.runs.entry(row.run()).or_default();
         }
         self.link(row, head, &place);
+        self.link_unbegun(row, head);
         let before = self.tasks.insert(row.key, (row.clone(), place));
         assert!(before.is_none(), "the number of a new task was never used before");
         Ok(())
@@ -147,6 +155,9 @@ impl Rows for Memory {
         // A run never changes its queue, so the head of today finds the place of yesterday.
         self.unlink(&was, head, &was_at);
         self.link(row, head, &place);
+        if row.life.started.is_some() || head.ended.is_some() {
+            self.unbegun.remove(&(head.queue.clone(), row.run()));
+        }
         Ok(())
     }
 
@@ -156,8 +167,9 @@ impl Rows for Memory {
     }
 
     fn record(&mut self, record: &Record) -> Result<u64, Infallible> {
-        let seq = self.records.len() as u64 + 1;
-        self.records.push(Record { seq, ..record.clone() });
+        self.last_record += 1;
+        let seq = self.last_record;
+        self.records.insert(seq, Record { seq, ..record.clone() });
         self.runs.entry(record.run).or_default().push(seq);
         Ok(seq)
     }
@@ -259,13 +271,14 @@ impl Rows for Memory {
         &mut self,
         run: RunKey,
         signal: &NewSignal,
-        _: Timestamp,
+        sent_at: Timestamp,
     ) -> Result<u64, Infallible> {
         let NewSignal { id, name, body, .. } = signal.clone();
-        let (number, signal) =
-            (self.signals.len() as u64 + 1, Signal { id, run, name, body, taken_by: None });
+        let signal = Signal { id, run, name, body, sent_at, taken_by: None };
+        self.last_signal += 1;
+        let number = self.last_signal;
         self.link_signal(number, &signal);
-        self.signals.push(signal);
+        self.signals.insert(number, signal);
         Ok(number)
     }
 
@@ -280,11 +293,12 @@ impl Rows for Memory {
     ) -> Result<Option<(u64, Option<Bytes>)>, Infallible> {
         let mut signals = self.untaken.range((run, Arc::from(name), 0)..);
         let next = signals.next().filter(|(of, named, _)| *of == run && **named == *name);
-        Ok(next.map(|(.., number)| (*number, self.signals[*number as usize - 1].body.clone())))
+        Ok(next.map(|(.., number)| (*number, self.signals[number].body.clone())))
     }
 
     fn take_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Infallible> {
-        let taken = &mut self.signals[signal as usize - 1];
+        // One that was pruned with its run goes to nobody.
+        let Some(taken) = self.signals.get_mut(&signal) else { return Ok(()) };
         taken.taken_by = by;
         let taken = taken.clone();
         self.link_signal(signal, &taken);

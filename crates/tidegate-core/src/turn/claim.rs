@@ -195,24 +195,26 @@ impl<R: Rows> Taking<'_, R> {
             None => self.given(at)?,
             Some(parent) => {
                 let item = self.rows.payload(key, Payload::Item)?;
-                Given { item, ..self.given_above(parent)? }
+                let above = self.given_above(parent)?;
+                Given { item, ..above.map_or_else(|| self.given(at), Ok)? }
             }
         };
         let waits = if has_waits { self.waits_with_runs(key)? } else { Vec::new() };
         Ok(Claimed { key, index, plan, run, life, order, given, waits, awaited })
     }
 
-    /// What the task is given whose items are claimed, usually many at a time.
-    fn given_above(&mut self, parent: TaskKey) -> Result<Given, R::Error> {
+    /// What the task is given whose items are claimed, usually many at a time. `None` if it was
+    /// pruned: a task may succeed without waiting for its items.
+    fn given_above(&mut self, parent: TaskKey) -> Result<Option<Given>, R::Error> {
         if let Some((above, given)) = &self.given_above
             && *above == parent
         {
-            return Ok(given.clone());
+            return Ok(Some(given.clone()));
         }
-        let at = self.existing(parent)?;
+        let Some(at) = self.task(parent)? else { return Ok(None) };
         let given = self.given(at)?;
         self.given_above = Some((parent, given.clone()));
-        Ok(given)
+        Ok(Some(given))
     }
 
     /// What the body of a task is given.

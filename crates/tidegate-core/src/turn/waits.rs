@@ -244,8 +244,9 @@ impl<'t, R: Rows> Taking<'t, R> {
     fn addressed(&mut self, run: usize) -> Result<usize, R::Error> {
         match (self.runs[run].plan.items_of(), self.head(run).parent) {
             (Some(_), Some(parent)) => {
-                let at = self.existing(parent)?;
-                Ok(self.tasks[at].run)
+                // What was pruned is not spoken to any more.
+                let above = self.task(parent)?;
+                Ok(above.map_or(run, |at| self.tasks[at].run))
             }
             _ => Ok(run),
         }
@@ -346,13 +347,15 @@ impl<'t, R: Rows> Taking<'t, R> {
         else {
             return Ok(());
         };
-        let run = self.run(run)?;
+        // One that was pruned has ended, nobody knows how: the patience for it is at an end.
+        let Some(run) = self.find_run(run)? else { return Ok(()) };
         self.settle(run)?;
         let outcome = self.head(run).ended.map(|(outcome, _)| WaitOutcome::Ended(outcome));
         self.put_wait(at, &Waiting { due: None, outcome, ..wait.clone() })
     }
 
-    /// All waits of a task, with the names of the runs that they are for the end of.
+    /// All waits of a task, with the names of the runs that they are for the end of, as far as these
+    /// have not been pruned.
     pub(super) fn waits_with_runs(
         &mut self,
         task: TaskKey,
@@ -360,7 +363,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         let mut waits = Vec::new();
         for wait in self.rows.waits(task)? {
             let run = match wait.run.filter(|_| wait.id.kind.is_for_run()) {
-                Some(run) => Some(self.run(run)?),
+                Some(run) => self.find_run(run)?,
                 None => None,
             };
             waits.push((wait, run.map(|run| self.head(run).id)));
@@ -383,8 +386,9 @@ impl<'t, R: Rows> Taking<'t, R> {
         let Some(run) = wait.run.filter(|_| wait.id.kind == WaitKind::Child) else {
             return Ok(None);
         };
-        let (run, parent) = (self.run(run)?, self.tasks[at].row.key);
-        Ok((self.head(run).parent == Some(parent)).then_some(run))
+        let parent = self.tasks[at].row.key;
+        let run = self.find_run(run)?;
+        Ok(run.filter(|&run| self.head(run).parent == Some(parent)))
     }
 
     /// Why a task cannot wait for the run it wants to begin, if it cannot.

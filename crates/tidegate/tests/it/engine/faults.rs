@@ -6,6 +6,7 @@ use super::gates::{
 };
 use super::support::{Place, on_every_store, until, within};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tidegate::{
 use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::{Event, Kind, Reason, WorkerId};
 use tidegate_core::limit::LimitState;
+use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Claim, Counts, Ended, Finding, Happened, NewWorker, Record, RunKey, RunSummary,
     RunView, RunsPage, Store, StoreError, TaskKey, Turn, TurnId, Turned, Unserved,
@@ -301,6 +303,14 @@ impl Store for Faulty {
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.inner.audit()
+    }
+
+    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
+        self.inner.prune(step)
+    }
+
+    fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
+        self.inner.backup(to)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::support::{Place, until};
 use crate::support::Crowd;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tidegate::{Engine, EngineBuilder, Run, RunId, Timestamp};
 use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::limit::LimitState;
+use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Ended, Finding, NewWorker, Record, RunKey, RunSummary, RunView,
     RunsPage, Store, TaskKey, Turn, Turned, Unserved,
@@ -251,6 +253,14 @@ impl Store for Spy {
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.inner.audit()
+    }
+
+    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
+        self.inner.prune(step)
+    }
+
+    fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
+        self.inner.backup(to)
     }
 }
 
