@@ -31,10 +31,13 @@ fn target(place: &Place, to: &Path) -> Result<PathBuf, NoBackup> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let folder = folder.canonicalize().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NoBackup::NoFolder,
-        _ => NoBackup::Io(error),
-    })?;
+    let folder = match folder.canonicalize() {
+        Ok(folder) if folder.is_dir() => folder,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(NoBackup::Io(error));
+        }
+        _ => return Err(NoBackup::NoFolder),
+    };
     let target = folder.join(to.file_name().ok_or(NoBackup::Exists)?);
     match target.canonicalize() {
         Ok(found) if found == place.path => Err(NoBackup::Itself),

@@ -17,6 +17,8 @@ use crate::error::Error;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
+#[cfg(unix)]
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -54,7 +56,12 @@ impl LockFolder {
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         match builder.create(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            made => made,
+            Err(error) => Err(error),
+            // Whatever the umask takes away.
+            #[cfg(unix)]
+            Ok(()) => fs::set_permissions(&self.path, PermissionsExt::from_mode(0o700)),
+            #[cfg(not(unix))]
+            Ok(()) => Ok(()),
         }
     }
 
@@ -233,7 +240,11 @@ fn open_lock(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    let file = options.open(path)?;
+    // Whatever the umask takes away. Where it is another's, they have seen to it.
+    #[cfg(unix)]
+    let _ = file.set_permissions(PermissionsExt::from_mode(0o600));
+    Ok(file)
 }
 
 #[cfg(test)]

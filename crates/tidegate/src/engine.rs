@@ -9,6 +9,7 @@
 //! - [`Run`] waits for the end of a run; [`Subscription`] hears what happens.
 
 mod audit;
+mod backup;
 mod builder;
 mod child;
 mod entry;
@@ -21,6 +22,7 @@ mod look;
 mod metrics;
 mod monitor;
 mod pulse;
+mod retention;
 mod run;
 mod shutdown;
 mod signal;
@@ -34,6 +36,7 @@ pub use event::{Event, Missed, Subscription, What};
 pub use explain::Explanation;
 pub use metrics::{Metric, MetricKind, Metrics};
 pub use monitor::Samples;
+pub use retention::{Pruned, Retention};
 pub use run::{OutputError, Run, RunError, RunState, RunStatus, TaskState, WaitRunError};
 pub use shutdown::{Shutdown, ShutdownReport};
 pub use signal::{LimitError, SignalError};
@@ -57,6 +60,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -124,6 +128,12 @@ pub(crate) struct Shared {
     clock: Clock,
     /// After so long a wait of a parkable task becomes a row.
     park_after: Duration,
+    /// So many runs of a queue may wait.
+    waiting_max: Option<u32>,
+    /// Where commands leave their logs.
+    logs: Option<PathBuf>,
+    /// Fails when nobody prunes in the background any more.
+    prunes: watch::Receiver<()>,
     watch: Watch,
 }
 
@@ -306,7 +316,9 @@ impl Engine {
     pub async fn shutdown(&self, how: impl Into<Shutdown>) -> ShutdownReport {
         // The loop may have gone with its runtime; then there is nothing to wait for.
         let _ = self.shared.inbox.send(Message::Close(how.into()));
-        shutdown::report(self.shared.closing.subscribe()).await
+        let report = shutdown::report(self.shared.closing.subscribe()).await;
+        retention::over(self.shared.prunes.clone()).await;
+        report
     }
 
     /// Waits until the process is asked to end (SIGINT, SIGTERM or SIGHUP; Ctrl-C elsewhere than on

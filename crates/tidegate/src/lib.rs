@@ -114,7 +114,7 @@ pub use batch::{Batch, ExecutionResults, OnFailure, TaskResult, TaskStatus, time
 pub use condition::Condition;
 pub use context::Context;
 pub use engine::{
-    Child, Config, Engine, EngineBuilder, Event, Explanation, Metrics, Run, RunStatus,
+    Child, Config, Engine, EngineBuilder, Event, Explanation, Metrics, Retention, Run, RunStatus,
     ShutdownReport,
 };
 pub use handle::TaskHandle;

@@ -1,7 +1,8 @@
 //! The files that a store makes, what is in them, and what becomes of them.
 
 use crate::support::{
-    assert_sound, at, claim, enlist, new_run, open, plan, submit, succeeded, take, turn,
+    assert_passed, assert_sound, at, child_by, child_of, claim, enlist, new_run, open, plan,
+    submit, succeeded, take, turn,
 };
 use rusqlite::Connection;
 use std::fs;
@@ -40,6 +41,46 @@ async fn only_its_owner_can_read_the_files() {
         assert_eq!(mode(file), 0o600, "{file}");
     }
     assert_eq!(mode("jobs.db-workers"), 0o700);
+}
+
+/// The files and folders below a folder, with their modes.
+fn modes(folder: &Path) -> Vec<(String, u32)> {
+    let mut modes = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        modes.push((entry.file_name().into_string().unwrap(), mode));
+        if entry.path().is_dir() {
+            modes.extend(self::modes(&entry.path()));
+        }
+    }
+    modes
+}
+
+#[test]
+fn only_its_owner_can_use_the_files_whatever_the_umask() {
+    const THIS: &str = "files::only_its_owner_can_use_the_files_whatever_the_umask";
+    if let Some(folder) = child_of() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let store = open(&Path::new(&folder).join("jobs.db"));
+            enlist(&store).await;
+            submit(&store, b"secret").await.unwrap();
+            store.backup(Path::new(&folder).join("copy.db")).await.unwrap();
+            for (name, mode) in modes(Path::new(&folder)) {
+                let right = if name.ends_with("-workers") { 0o700 } else { 0o600 };
+                assert_eq!(mode, right, "{name} has mode {mode:o}");
+            }
+        });
+        return;
+    }
+    for umask in ["000", "022", "077", "277"] {
+        let folder = tempfile::tempdir().unwrap();
+        let with_umask = format!("umask {umask}; exec \"$@\"");
+        let output = child_by(&["sh", "-c", &with_umask, "sh"], THIS, folder.path()).output();
+        assert_passed(&output.unwrap());
+        let names: Vec<String> = modes(folder.path()).into_iter().map(|(name, _)| name).collect();
+        assert!(names.contains(&"copy.db".to_owned()), "{names:?}");
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot happen in a test fails it")]
 
 mod audit;
+mod backup;
 #[cfg(target_os = "linux")]
 mod bells;
 mod files;

@@ -121,7 +121,20 @@ pub(crate) fn child_of() -> Option<String> {
 
 /// This test, in a process of its own, which finds `what` by [`child_of`].
 pub(crate) fn child(test: &str, what: impl AsRef<Path>) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    child_by(&[], test, what)
+}
+
+/// The same, begun by this program, which is given what it is to begin.
+pub(crate) fn child_by(program: &[&str], test: &str, what: impl AsRef<Path>) -> Command {
+    let this = std::env::current_exe().unwrap();
+    let mut command = match program {
+        [] => Command::new(this),
+        [program, arguments @ ..] => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(this);
+            command
+        }
+    };
     command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
     command.env(CHILD, what.as_ref()).stdin(Stdio::piped()).stdout(Stdio::piped());
     command

@@ -1,6 +1,7 @@
 //! Starting an engine.
 
 use super::monitor::Monitors;
+use super::retention::{self, Retention};
 use super::worker::Worker;
 use super::{Clock, Engine, Shared, Watch, event, monitor, pulse};
 use crate::context::States;
@@ -48,6 +49,17 @@ pub struct Config {
     /// The most bytes of what a command writes that are kept in its log. What is beyond is dropped;
     /// the command goes on.
     pub log_max: u64,
+    /// For how long what is over is kept; for ever unless said otherwise.
+    pub retention: Retention,
+    /// How many runs of a queue may wait: a submit beyond is refused
+    /// ([`Refusal::QueueFull`](crate::error::Refusal::QueueFull)). `None`: any number.
+    ///
+    /// A run waits as long as no task of it was ever entered and no worker has one of them: also one
+    /// that is not due, is paused or stands behind a limit. Runs that tasks begin do not count and are
+    /// never refused, since a task waits for them; an idempotency key that a run has already is
+    /// answered with that run. Of runs that are submitted at the same time each counts, whether there
+    /// is a free slot for it or not. Each engine sees to its own submits, with the runs of all.
+    pub waiting_max: Option<u32>,
 }
 
 impl Default for Config {
@@ -61,6 +73,8 @@ impl Default for Config {
             park_after: Duration::from_secs(30),
             logs: None,
             log_max: 64 << 20,
+            retention: Retention::default(),
+            waiting_max: None,
         }
     }
 }
@@ -91,6 +105,9 @@ impl Config {
         if self.in_memory_max < slots_max {
             let expected = "at least as many as there are slots";
             return wrong("in_memory_max", self.in_memory_max.to_string(), expected);
+        }
+        if self.waiting_max == Some(0) {
+            return wrong("waiting_max", "0".to_owned(), "at least 1");
         }
         if self.queues.is_empty() {
             return wrong("queues", "[]".to_owned(), "at least one name");
@@ -318,6 +335,20 @@ impl EngineBuilder {
         self
     }
 
+    /// For how long what is over is kept; for ever unless said otherwise. The worker removes what is
+    /// older, about once a minute.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.config.retention = retention;
+        self
+    }
+
+    /// How many runs of a queue may wait; any number unless said otherwise. See
+    /// [`Config::waiting_max`] for what counts.
+    pub fn waiting_max(mut self, runs: u32) -> Self {
+        self.config.waiting_max = Some(runs);
+        self
+    }
+
     /// All settings at once.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -435,9 +466,10 @@ impl EngineBuilder {
             slots: if serves { self.config.slots } else { 0 },
         };
         let id = store.enlist(worker).await?;
+        let logs = self.config.logs.take().or_else(|| store.logs());
         #[cfg(unix)]
         {
-            let logs = self.config.logs.take().or_else(|| store.logs());
+            let logs = logs.clone();
             let notes = store.notes(id).map(crate::process::Notes::new);
             let logs = logs.map(|folder| (folder, self.config.log_max));
             let commands: Arc<dyn Any + Send + Sync> = Arc::new(Commands { notes, logs });
@@ -446,6 +478,7 @@ impl EngineBuilder {
         let pool = SlotPool::new(self.config.slots).expect("the settings were checked");
         let (inbox, messages) = mpsc::unbounded_channel();
         let (report, reports) = mpsc::unbounded_channel();
+        let (alive, prunes) = watch::channel(());
         let shared = Arc::new(Shared {
             store,
             pool,
@@ -463,8 +496,13 @@ impl EngineBuilder {
             clock: self.clock,
             park_after: self.config.park_after,
             watch: self.watch,
+            waiting_max: self.config.waiting_max,
+            logs,
+            prunes,
         });
         pulse::start(shared.inbox.downgrade());
+        let retention = if serves { self.config.retention } else { Retention::default() };
+        retention::start(&shared, retention, alive);
         let states = Arc::new(self.states);
         let max = self.config.in_memory_max;
         let beside = monitors.start(&shared);

@@ -142,13 +142,14 @@ impl Worker {
         in_memory_max: u32,
         beside: Beside,
     ) -> Self {
+        let waiting_max = shared.waiting_max;
         Worker {
             shared,
             inbox,
             reports,
             heard: Vec::new(),
             id,
-            dispatcher: Dispatcher::new(id, in_memory_max),
+            dispatcher: Dispatcher::new(id, in_memory_max).with_waiting_max(waiting_max),
             states,
             tickets: Tickets::default(),
             submits: HashMap::new(),

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ impl Book {
     fn append(&mut self, path: &Path, line: &str) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(options().create_new(true).open(path)?),
+            none => none.insert(private(options().create_new(true).open(path)?)?),
         };
         if self.torn {
             file.write_all(b"\n")?;
@@ -124,7 +124,7 @@ impl Book {
         self.rewrite_above = self.size.saturating_mul(REWRITE_GROWTH);
         let text: String = self.open.values().map(String::as_str).collect();
         let new = path.with_added_extension("new");
-        let mut file = options().create(true).open(&new)?;
+        let mut file = private(options().create(true).open(&new)?)?;
         file.set_len(0)?;
         file.write_all(text.as_bytes())?;
         // A reader sees the one or the other, both true.
@@ -135,6 +135,12 @@ impl Book {
         self.torn = false;
         Ok(())
     }
+}
+
+/// A file for our eyes only, whatever the umask takes away.
+fn private(file: File) -> io::Result<File> {
+    file.set_permissions(PermissionsExt::from_mode(0o600))?;
+    Ok(file)
 }
 
 fn options() -> OpenOptions {

@@ -6,12 +6,12 @@
 //! microseconds, less than handing it to another thread would cost, and a log has an upper bound.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -202,11 +202,13 @@ impl Log {
         options.write(true).create(true).truncate(true).mode(0o600);
         let file = match (options.open(path), path.parent()) {
             (Err(error), Some(parent)) if error.kind() == ErrorKind::NotFound => {
-                std::fs::create_dir_all(parent)?;
+                create_folder(parent)?;
                 options.open(path)?
             }
             (opened, _) => opened?,
         };
+        // Whatever the umask takes away.
+        file.set_permissions(PermissionsExt::from_mode(0o600))?;
         Ok(Log { file, room: max, dropped: 0, error: None })
     }
 
@@ -223,6 +225,20 @@ impl Log {
         };
         self.room = self.room.saturating_sub(written as u64);
         self.dropped += (bytes.len() - written) as u64;
+    }
+}
+
+/// Creates a folder, and those above it, for our eyes only, whatever the umask takes away.
+fn create_folder(path: &Path) -> io::Result<()> {
+    match (DirBuilder::new().mode(0o700).create(path), path.parent()) {
+        (Ok(()), _) => std::fs::set_permissions(path, PermissionsExt::from_mode(0o700)),
+        (Err(error), Some(parent)) if error.kind() == ErrorKind::NotFound => {
+            create_folder(parent)?;
+            create_folder(path)
+        }
+        // Somebody else may be just about to write there too.
+        (Err(error), _) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        (Err(error), _) => Err(error),
     }
 }
 

@@ -344,6 +344,10 @@ pub(crate) fn run(
 ) -> Reading<RunStatus> {
     match (outcome, run) {
         (WaitOutcome::Ended(_), Some(run)) => Reading::Later(record.read_run(run)),
+        (WaitOutcome::Ended(outcome), None) => {
+            let why = format!("the run that was waited for has {outcome}, and was pruned since");
+            Reading::Now(Err(WaitError::Failed(TaskError::permanent(why))))
+        }
         (outcome, _) => wrong(&outcome),
     }
 }

@@ -3,6 +3,8 @@
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod asked;
 mod audit;
+#[cfg(feature = "sqlite")]
+mod backup;
 mod blocking;
 mod cancel;
 mod children;
@@ -27,10 +29,12 @@ mod many;
 mod monitors;
 mod parking;
 mod pauses;
+mod retention;
 mod scene;
 mod shutdown;
 mod signals;
 mod steps;
 mod support;
 mod versions;
+mod waiting_max;
 mod workflow;
