@@ -189,6 +189,8 @@ summary! {
     retaken: "times that limits were taken again",
     /// Limits that were made others.
     resizes: "limits resized",
+    /// Starts held for a while.
+    holds: "starts held",
     /// Tasks claimed by workers that had room only for what is waited for.
     awaited: "tasks claimed beyond the room there is",
     /// Submits whose answer never came.

@@ -64,6 +64,7 @@ fn every_world_ends_as_it_must() {
         total.parks,
         total.retaken,
         total.resizes,
+        total.holds,
         total.awaited,
         total.unanswered,
     ];

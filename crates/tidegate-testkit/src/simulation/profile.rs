@@ -29,6 +29,8 @@ pub(super) struct Profile {
     pub(super) resizes: u32,
     /// Waits that become rows.
     pub(super) parks: u32,
+    /// Starts that are held for a while.
+    pub(super) holds: u32,
 }
 
 impl Profile {
@@ -59,6 +61,7 @@ impl Profile {
             signals: rate(chance, &[0, 3, 10, 20]),
             resizes: rate(chance, &[0, 1, 4]),
             parks: rate(chance, &[3, 10, 30]),
+            holds: rate(chance, &[0, 0, 3, 10]),
         };
         match drawn.is_quiet {
             false => drawn,

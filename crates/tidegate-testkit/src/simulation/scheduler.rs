@@ -64,6 +64,7 @@ enum Step {
     Kill(usize),
     Close(usize),
     Skew(usize),
+    HoldStarts(usize),
     Begin,
     Lie,
 }
@@ -102,6 +103,10 @@ impl Simulation {
         }
         self.world.trace.add(format_args!("the faults stop"));
         (self.has_faults, self.world.outsiders_err) = (false, false);
+        for at in 0..self.world.processes.len() {
+            self.world.processes[at].dispatcher.handle(Input::HoldStarts(false));
+            self.world.stir(at)?;
+        }
         let from = self.world.now;
         let (mut next_calm, mut ignored) = (from, Vec::<Ignored>::new());
         for _ in 0..STEPS_MAX {
@@ -269,6 +274,9 @@ impl Simulation {
                 choices.push((40, Step::Vanish(at, name)));
             }
         }
+        if self.has_faults {
+            choices.push((profile.holds, Step::HoldStarts(at)));
+        }
         if self.has_faults && !profile.is_quiet {
             choices.push((3, Step::RollCall(at)));
             choices.push((3, Step::Look(at)));
@@ -318,6 +326,13 @@ impl Simulation {
                 let skew = world.chance.below(2 * self.profile.skew) as i64;
                 world.processes[at].skew = skew - self.profile.skew as i64;
                 Ok(())
+            }
+            Step::HoldStarts(at) => {
+                let hold = world.chance.one_in(2);
+                world.summary.holds += u64::from(hold);
+                world.trace.add(format_args!("w{} holds starts: {hold}", world.processes[at].id.0));
+                world.processes[at].dispatcher.handle(Input::HoldStarts(hold));
+                world.stir(at)
             }
             Step::Begin => self.begin(),
             Step::Lie => world.lie(),
