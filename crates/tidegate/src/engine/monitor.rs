@@ -22,7 +22,7 @@ use tidegate_core::store::{Counts, StoreError};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How often the load is sampled.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
@@ -135,7 +135,7 @@ impl Monitors {
         let stop = CancellationToken::new();
         let sampling = tokio::spawn(sample(load, stop.clone()));
         let counting = tokio::spawn(count(shared.clone(), stop.clone()));
-        Beside { stop, tasks: [sampling, counting] }
+        Beside { stop: stop.drop_guard(), tasks: [sampling, counting] }
     }
 }
 
@@ -145,16 +145,16 @@ fn look(source: &Arc<Mutex<Source>>, at: Timestamp) -> JoinHandle<Sample> {
     tokio::task::spawn_blocking(move || lock(&source)(at))
 }
 
-/// The monitors of a worker, under way.
+/// The monitors of a worker, under way. They stop when this is dropped.
 pub(super) struct Beside {
-    stop: CancellationToken,
+    stop: DropGuard,
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Beside {
     /// Nothing of them is left once this returns.
     pub(super) async fn stop(self) {
-        self.stop.cancel();
+        drop(self.stop);
         for task in self.tasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "a monitor went wrong");
