@@ -5,14 +5,15 @@ use crate::{FakeClock, Harness};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_core::audit::Repair;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Event, Failure, Kind, Life, WorkerId};
-use tidegate_core::limit::{Limit, LimitState};
+use tidegate_core::limit::{Limit, LimitKey, LimitState};
 use tidegate_core::plan::Plan;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Applied, Bytes, Change, Claim, Claimed, Granted, NewRun, NewWorker, Parent, Record, Request,
-    RunView, Store, Submitted, TaskKey, Turn, TurnId, Turned,
+    RunView, RunsPage, Store, Submitted, TaskKey, Turn, TurnId, Turned,
 };
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
@@ -416,6 +417,35 @@ impl World {
         assert_eq!(limits[0], limits[1], "limits are the same after the store was opened again");
         let after = self.store.counts().await.expect("tasks can be counted");
         assert_eq!(after, counts, "the counts are the same after the store was opened again");
+        self.check_audit().await;
+        self.check_repairs().await;
+    }
+
+    /// Nothing is wrong, so that whatever is asked to be repaired stays as it is.
+    async fn check_repairs(&mut self) {
+        /// Runs that are looked at, of which there may be very many.
+        const RUNS_MAX: u32 = 100;
+        let now = self.latest;
+        let look = Turn { now, ..self.turn() };
+        self.store.turn(Arc::new(look)).await.expect("a turn can be taken");
+        let page = RunsPage { limit: RUNS_MAX, ..RunsPage::default() };
+        let runs = self.store.runs(page).await.expect("runs can be listed");
+        let limits = self.store.limits().await.expect("limits can be listed");
+        let limit = |state: LimitState| LimitKey::new(state.limit.name(), state.key);
+        let mut repairs: Vec<_> = limits.into_iter().map(limit).map(Repair::Limit).collect();
+        for run in runs {
+            let tasks = run.plan.graph().tasks().take(RUNS_MAX as usize);
+            repairs.extend(tasks.map(|task| Repair::Task(run.key.task(task))));
+            repairs.push(Repair::Run(run.key));
+        }
+        let records = self.records().await;
+        let requests = repairs.iter().cloned().map(Request::Repair).collect();
+        let turn = Turn { now, requests, ..self.turn() };
+        let turned = self.store.turn(Arc::new(turn)).await.expect("a turn can be taken");
+        for (repair, granted) in repairs.iter().zip(turned.requests) {
+            assert_eq!(granted, Granted::Already, "{repair} was right");
+        }
+        assert_eq!(self.records().await, records, "nothing has happened");
         self.check_audit().await;
     }
 }

@@ -263,9 +263,11 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     fn repair_limit(&mut self, limit: &LimitKey) -> Result<bool, R::Error> {
-        let before = (self.behind(limit, 1)?, self.rows.limit_alarm(limit)?);
+        let (first, alarm) = (self.behind(limit, 1)?, self.rows.limit_alarm(limit)?);
         self.freed.insert(limit.clone());
         self.open_limits()?;
-        Ok(before != (self.behind(limit, 1)?, self.rows.limit_alarm(limit)?))
+        let rings = alarm.is_none() && self.rows.limit_alarm(limit)?.is_some();
+        let behind = self.behind(limit, 1)?;
+        Ok(rings || first.iter().any(|first| !behind.contains(first)))
     }
 }
