@@ -616,3 +616,46 @@ fn clean_up_that_waits_for_what_was_told_to_stop_is_sound() {
     assert_eq!(kinds, [Kind::Failed, Kind::Active, Kind::Blocked]);
     assert_eq!(now(store.audit()).unwrap(), []);
 }
+
+#[test]
+fn a_run_goes_on_only_while_the_task_that_has_begun_it_does_or_has_succeeded() {
+    let child = |plan: Arc<Plan>| {
+        let mut first = Stored::ready().tasks.remove(0).0;
+        first.plan = plan;
+        first.head.as_mut().expect("it is the first").parent = Some(TaskKey(2));
+        first
+    };
+    let items = Plan::items("w", "a", 2, OnFailure::KeepGoing, TaskPlan::default());
+    let (child, item) = (child(plan()), child(Arc::new(items)));
+    let life = |state| Life { state, ..Life::blocked() };
+    for (state, is_right) in [
+        (State::Blocked, true),
+        (State::Succeeded, true),
+        (State::Failed(Reason::Error), false),
+        (State::Cancelled(Reason::User), false),
+        (State::Skipped, false),
+    ] {
+        let findings = audit::family(&child, Some(&life(state)));
+        assert_eq!(findings.is_empty(), is_right, "{findings:?}");
+        let repair = findings.first().map(|finding| finding.repair.clone());
+        assert!(repair.is_none_or(|repair| repair == Some(audit::Repair::Run(RunKey(5)))));
+    }
+    // A parent that has succeeded may be forgotten before its run has ended; that of items may not.
+    assert!(audit::family(&child, None).is_empty());
+    assert_eq!(audit::family(&item, None)[0].rule, "family");
+    assert_eq!(audit::family(&item, None)[0].repair, None);
+}
+
+#[test]
+fn every_rule_says_what_it_means_in_one_sentence_and_has_a_name_of_its_own() {
+    let mut names: Vec<_> = audit::RULES.iter().map(|rule| rule.name).collect();
+    for rule in audit::RULES {
+        for text in [rule.holds, rule.meaning].into_iter().chain(rule.repair) {
+            assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('|'), "{text}");
+        }
+        assert_eq!(audit::Rule::named(rule.name), Some(rule));
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), audit::RULES.len());
+}

@@ -182,6 +182,10 @@ impl Store for Faulty {
         self.inner.audit()
     }
 
+    fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
+        self.inner.audit_files()
+    }
+
     fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
         self.inner.prune(step)
     }

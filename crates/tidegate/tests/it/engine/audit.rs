@@ -35,7 +35,7 @@ async fn flaky(context: &mut Context<u32>) -> Result<(), TaskError> {
 
 fn busy(builder: EngineBuilder) -> EngineBuilder {
     let backoff = tidegate::Backoff::fixed(Duration::from_millis(3));
-    let flaky = || Task::new("flaky", flaky).retries(2).backoff(backoff.clone());
+    let flaky = || Task::new("flaky", flaky).retries(2).backoff(backoff);
     let chain = Workflow::builder("chain")
         .task(Task::new("first", short).limit("api"))
         .task(flaky().after(["first"]))
