@@ -272,7 +272,7 @@ impl<'c> Broom<'c> {
 
     fn prune_events(&mut self, step: &Prune, pruned: &mut Pruned) -> Result<(), Error> {
         let mut select = self.connection.prepare(RECORDS)?;
-        let old = select.query_map((step.from, self.left as i64), |row| {
+        let old = select.query_map((step.from, self.left.max(1) as i64), |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         })?;
         let old = old.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -308,7 +308,7 @@ impl<'c> Broom<'c> {
 
     fn prune_signals(&mut self, step: &Prune, pruned: &mut Pruned) -> Result<(), Error> {
         let mut select = self.connection.prepare(SIGNALS)?;
-        let old = select.query_map((step.from, self.left as i64), |row| {
+        let old = select.query_map((step.from, self.left.max(1) as i64), |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, bool>(2)?))
         })?;
         let old = old.collect::<rusqlite::Result<Vec<_>>>()?;

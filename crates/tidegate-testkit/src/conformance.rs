@@ -438,6 +438,7 @@ macro_rules! conformance {
                     what_is_said_of_a_task_of_a_gone_run_is_lost
                     a_large_run_goes_in_short_steps_and_is_never_seen_half
                     what_one_has_begun_to_prune_anybody_goes_on_with
+                    a_step_that_is_spent_on_what_was_left_is_not_the_last
                     a_step_is_bounded_and_the_next_goes_on_where_it_was
                     others_write_between_the_steps
                     events_of_runs_that_have_ended_go_and_the_runs_stay

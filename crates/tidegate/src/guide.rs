@@ -27,6 +27,9 @@ struct Testing;
 #[doc = include_str!("../../../docs/metrics.md")]
 struct Metrics;
 
+#[doc = include_str!("../../../docs/retention.md")]
+struct RetentionAndBackup;
+
 #[doc = include_str!("../../../docs/embedding.md")]
 struct Embedding;
 

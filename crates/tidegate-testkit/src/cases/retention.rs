@@ -321,6 +321,21 @@ pub async fn what_one_has_begun_to_prune_anybody_goes_on_with(world: &mut World)
     assert_eq!(world.view(next).await.tasks.len(), 402);
 }
 
+/// A step that had just room for what an earlier one had left took that for all there was.
+pub async fn a_step_that_is_spent_on_what_was_left_is_not_the_last(world: &mut World) {
+    let (large, small) = (fan(100).build(), one().build());
+    let worker = world.worker(&[&large, &small]).await;
+    let first = ended(world, worker, &large).await;
+    world.advance(DAY);
+    assert_eq!(prune(world, Aged::Events, 1_000).await.0.events, 102);
+    let before = world.now();
+    ended(world, worker, &small).await;
+    world.advance(DAY);
+    let step = Prune { most: 1, ..Prune::new(Aged::Runs, before) };
+    assert_eq!(world.prune(step).await.runs, [first]);
+    assert_eq!(prune(world, Aged::Events, 1).await.0.events, 1);
+}
+
 pub async fn a_step_is_bounded_and_the_next_goes_on_where_it_was(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;

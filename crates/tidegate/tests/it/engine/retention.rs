@@ -1,34 +1,12 @@
 //! What is no longer kept, by hand and in the background.
 
+use super::scene::{Prunes, Spy, Wall};
 use super::support::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tidegate::engine::{Pruned, RunError, RunsPage};
-use tidegate::{
-    Context, Engine, EngineBuilder, Retention, Run, Task, TaskError, Timestamp, Workflow,
-};
+use tidegate::{Context, Engine, EngineBuilder, Retention, Run, Task, TaskError, Workflow};
 
 const DAY: Duration = Duration::from_secs(86_400);
-
-/// A clock that is set by hand.
-#[derive(Clone)]
-struct Wall(Arc<AtomicI64>);
-
-impl Wall {
-    fn new() -> Self {
-        Wall(Arc::new(AtomicI64::new(1_800_000_000_000_000)))
-    }
-
-    fn advance(&self, by: Duration) {
-        self.0.fetch_add(by.as_micros() as i64, Ordering::SeqCst);
-    }
-
-    fn on(&self, builder: EngineBuilder) -> EngineBuilder {
-        let clock = self.0.clone();
-        builder.clock(move || Timestamp::from_micros(clock.load(Ordering::SeqCst)))
-    }
-}
 
 async fn answers(_: &mut Context) -> Result<u32, TaskError> {
     Ok(42)
@@ -62,12 +40,12 @@ on_every_store! {
         let wall = Wall::new();
         let engine = wall.on(answering(place.engine())).start().await.unwrap();
         let old = ended(&engine, "answers").await;
-        wall.advance(DAY);
+        wall.pass(&engine, DAY).await;
         let pruned = engine.prune(runs(2 * DAY)).await.unwrap();
         assert_eq!(pruned, Pruned::default());
-        wall.advance(DAY);
+        wall.pass(&engine, DAY).await;
         assert!(engine.submit("answers", ()).key("k").await.unwrap().existed());
-        wall.advance(DAY);
+        wall.pass(&engine, DAY).await;
         let pruned = engine.prune(runs(2 * DAY)).await.unwrap();
         assert_eq!((pruned.runs, pruned.events, pruned.signals), (1, 0, 0));
         assert!(!is_there(&engine, &old).await);
@@ -87,7 +65,7 @@ on_every_store! {
         engine.unpause_queue("default").await.unwrap();
         run.wait().await.unwrap();
         assert_eq!(run.events().await.unwrap().len(), 1);
-        wall.advance(DAY);
+        wall.pass(&engine, DAY).await;
         let hour = Some(Duration::from_secs(3_600));
         let retention = Retention { events: hour, signals: hour, ..Retention::default() };
         let pruned = engine.prune(retention).await.unwrap();
@@ -104,8 +82,8 @@ on_every_store! {
         for _ in 0..30 {
             before.submit("answers", ()).await.unwrap().wait().await.unwrap();
         }
+        wall.pass(&before, DAY).await;
         before.shutdown(DAY).await;
-        wall.advance(DAY);
         let engine = wall.on(answering(place.engine())).retention(runs(Duration::from_secs(60)));
         let engine = engine.start().await.unwrap();
         let new = ended(&engine, "answers").await;
@@ -114,18 +92,34 @@ on_every_store! {
         assert_eq!(left().await[0].id, new.id());
         assert_eq!(engine.audit().await.unwrap(), []);
         engine.shutdown(DAY).await;
-        // Nobody works on after that.
-        wall.advance(DAY);
-        assert_eq!(left().await.len(), 1);
     }
 
-    async fn shutting_down_does_not_wait_for_pruning(place: Place) {
-        let engine = answering(place.engine()).retention(runs(DAY)).start().await.unwrap();
+    async fn nobody_prunes_any_more_when_shutdown_returns(place: Place) {
+        let (spy, builder) = Spy::on(&place).await;
+        spy.prunes(Prunes::Stuck);
+        let engine = answering(builder).retention(runs(DAY)).start().await.unwrap();
+        until("the worker prunes", async || spy.pruning() == 1).await;
         ended(&engine, "answers").await;
         engine.shutdown(DAY).await;
+        assert_eq!(spy.pruning(), 0);
+        // A second call is harmless.
         engine.shutdown(DAY).await;
-        assert_eq!(engine.runs(RunsPage::default()).await.unwrap().len(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pruning_that_panics_is_tried_again_a_minute_later() {
+    let (spy, builder) = Spy::on(&Place::memory()).await;
+    spy.prunes(Prunes::Panics);
+    let engine = answering(builder).retention(runs(Duration::ZERO)).start().await.unwrap();
+    let began = tokio::time::Instant::now();
+    let run = ended(&engine, "answers").await;
+    while is_there(&engine, &run).await {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(began.elapsed() < Duration::from_secs(120), "it is tried again");
+    }
+    assert!(began.elapsed() > Duration::from_secs(60), "and not at once");
+    engine.shutdown(DAY).await;
 }
 
 #[cfg(all(unix, feature = "sqlite"))]
@@ -165,12 +159,12 @@ mod logs {
             let (folder, wall) = (tempfile::tempdir().unwrap(), Wall::new());
             let (engine, place) = speaking(folder.path(), &wall).await;
             let first = spoken(&engine).await;
-            wall.advance(DAY);
+            wall.pass(&engine, DAY).await;
             let second = spoken(&engine).await;
             // Nobody knows what these are; they are left alone.
             std::fs::write(place.join("notes.txt"), "mine").unwrap();
             assert_eq!(logs(&place), [&first, &second, "notes.txt"]);
-            wall.advance(DAY);
+            wall.pass(&engine, DAY).await;
             let hours = |hours: u64| Some(Duration::from_secs(3_600 * hours));
             let retention = Retention { logs: hours(36), ..Retention::default() };
             let pruned = engine.prune(retention).await.unwrap();
@@ -193,7 +187,7 @@ mod logs {
             let run = spoken(&engine).await;
             let log = place.join(&run).join("speaks.1.log");
             let text = std::fs::read(&log).unwrap();
-            wall.advance(DAY);
+            wall.pass(&engine, DAY).await;
             engine.prune(runs(Duration::from_secs(1))).await.unwrap();
             assert_eq!(logs(&place), [] as [&str; 0]);
             // As if it had crashed before it came to the logs.
@@ -218,7 +212,7 @@ mod logs {
             spoken(&engine).await;
             let stranger = "00000000000000000000000001";
             std::fs::create_dir(place.join(stranger)).unwrap();
-            wall.advance(DAY);
+            wall.pass(&engine, DAY).await;
             let second = Some(Duration::from_secs(1));
             let retention = Retention { logs: second, runs: second, ..Retention::default() };
             assert_eq!(engine.prune(retention).await.unwrap().logs, 1);

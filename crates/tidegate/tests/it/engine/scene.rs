@@ -4,7 +4,7 @@ use super::support::{Place, until};
 use crate::support::Crowd;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 use tidegate::engine::TaskState;
@@ -155,6 +155,20 @@ pub(crate) struct Spy {
     told: Mutex<Vec<Event>>,
     held: Mutex<Option<(Test, Arc<Semaphore>)>>,
     holding: AtomicBool,
+    /// What becomes of steps of pruning, and how many are under way.
+    prunes: Mutex<Prunes>,
+    pruning: AtomicUsize,
+}
+
+/// What becomes of a step of pruning.
+#[derive(Debug, Default)]
+pub(crate) enum Prunes {
+    #[default]
+    Well,
+    /// It never returns.
+    Stuck,
+    /// It panics, and the next one does not.
+    Panics,
 }
 
 impl Spy {
@@ -164,7 +178,8 @@ impl Spy {
         let inner = engine.store().clone();
         engine.shutdown(Duration::ZERO).await;
         let (told, held, holding) = Default::default();
-        let spy = Arc::new(Spy { inner, told, held, holding });
+        let (prunes, pruning) = Default::default();
+        let spy = Arc::new(Spy { inner, told, held, holding, prunes, pruning });
         (spy.clone(), Engine::builder("memory:").store(spy))
     }
 
@@ -179,6 +194,16 @@ impl Spy {
         let release = Arc::new(Semaphore::new(0));
         *self.held.lock().unwrap() = Some((like_this, release.clone()));
         release
+    }
+
+    /// This becomes of steps of pruning.
+    pub(crate) fn prunes(&self, how: Prunes) {
+        *self.prunes.lock().unwrap() = how;
+    }
+
+    /// How many steps of pruning are under way.
+    pub(crate) fn pruning(&self) -> usize {
+        self.pruning.load(Ordering::SeqCst)
     }
 
     /// Whether an answer is being held back.
@@ -256,11 +281,35 @@ impl Store for Spy {
     }
 
     fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
-        self.inner.prune(step)
+        Box::pin(async move {
+            let _inside = Inside::of(&self.pruning);
+            let how = std::mem::take(&mut *self.prunes.lock().unwrap());
+            match how {
+                Prunes::Well => self.inner.prune(step).await,
+                Prunes::Stuck => std::future::pending().await,
+                Prunes::Panics => panic!("as the test wants it"),
+            }
+        })
     }
 
     fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
         self.inner.backup(to)
+    }
+}
+
+/// One who is counted.
+struct Inside<'c>(&'c AtomicUsize);
+
+impl<'c> Inside<'c> {
+    fn of(count: &'c AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Inside(count)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -80,11 +80,10 @@ on_every_store! {
     }
 
     async fn the_bound_counts_what_other_engines_have_submitted(place: Place) {
-        let store = place.store().await;
         let gate = Arc::new(Semaphore::new(0));
-        let one = bounded(place.engine().store(store.clone()), &gate, 3).await;
+        let one = bounded(place.engine(), &gate, 3).await;
         one.pause_queue("default").await.unwrap();
-        let other = bounded(place.engine().store(store), &gate, 3).await;
+        let other = bounded(place.engine(), &gate, 3).await;
         for engine in [&one, &other, &one] {
             engine.submit("held", ()).await.unwrap();
         }
