@@ -81,6 +81,8 @@ pub(crate) struct Stirred {
     pub(crate) words: BTreeSet<WorkerId>,
     /// Lanes in which something can be claimed.
     pub(crate) lanes: HashSet<i64>,
+    /// Whether what was paused goes on: then there may be something in any lane.
+    pub(crate) unpaused: bool,
     /// Whether a run has ended.
     pub(crate) ended: bool,
 }
@@ -171,11 +173,10 @@ impl<'c> Ledger<'c> {
         let turned = turn::take(self, turn)?;
         let stirred = std::mem::take(&mut self.stirred);
         for worker in others {
-            let ready = !stirred.lanes.is_empty() && {
+            let opened = |lane: &Lane| stirred.unpaused || stirred.lanes.contains(&lane.id);
+            let ready = (stirred.unpaused || !stirred.lanes.is_empty()) && {
                 let served = self.served(worker)?;
-                served.is_some_and(|served| {
-                    served.lanes.iter().any(|l| stirred.lanes.contains(&l.id))
-                })
+                served.is_some_and(|served| served.lanes.iter().any(opened))
             };
             let news = News { word: stirred.words.contains(&worker), ready, ended: stirred.ended };
             if news != News::default() {

@@ -287,6 +287,7 @@ impl Rows for Ledger<'_> {
         let (scope, name) = pause_name(scope);
         let ended = self.sql.unpause.execute((scope, name, now.as_micros()))?;
         self.forget_paused();
+        self.stirred.unpaused = true;
         Ok(ended > 0)
     }
 

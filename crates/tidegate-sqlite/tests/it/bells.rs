@@ -3,7 +3,7 @@
 use crate::support::{claim, enlist, enlist_for, new_run, open, plan, submit, take, turn};
 use std::task::Poll;
 use tidegate_core::lifecycle::WorkerId;
-use tidegate_core::store::{Change, News, Request, Store};
+use tidegate_core::store::{Change, News, Request, Scope, Store, Turn};
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp};
 use tidegate_sqlite::SqliteStore;
 
@@ -86,6 +86,24 @@ async fn a_worker_is_rung_for_a_signal_to_its_task_that_waits() {
     take(&two, sends).await.unwrap();
     assert_eq!(news(&one, owner).await, WORD);
     assert!(is_quiet(&one, other).await);
+}
+
+#[tokio::test]
+async fn whoever_could_run_what_was_paused_is_rung_when_it_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let (one, two) = (open(&path), open(&path));
+    let serves = enlist_for(&one, &["default"], &["w"]).await;
+    let elsewhere = enlist_for(&one, &["other"], &["w"]).await;
+    submit(&two, b"in").await.unwrap();
+    assert_eq!(news(&one, serves).await, READY);
+    for scope in [Scope::Queue("default".to_owned()), Scope::Store] {
+        for request in [Request::Pause(scope.clone()), Request::Unpause(scope)] {
+            take(&two, Turn { requests: vec![request], ..turn() }).await.unwrap();
+        }
+        assert_eq!(news(&one, serves).await, READY);
+        assert!(is_quiet(&one, elsewhere).await);
+    }
 }
 
 #[tokio::test]

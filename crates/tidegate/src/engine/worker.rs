@@ -82,6 +82,8 @@ pub(super) struct Worker {
     limits: BinaryHeap<Reverse<(Instant, TaskKey, Fence)>>,
     turn: Option<(Handed, Instant, usize)>,
     look: Option<Looked>,
+    /// Whether a run has ended since that look began, which may not have seen it.
+    looks_again: bool,
     /// Rings when another worker has done something that concerns this one.
     bell: Option<Heard>,
     beside: Option<Beside>,
@@ -162,6 +164,7 @@ impl Worker {
             limits: BinaryHeap::new(),
             turn: None,
             look: None,
+            looks_again: false,
             bell: None,
             beside: Some(beside),
             reached: Vec::new(),
@@ -250,8 +253,11 @@ impl Worker {
         if news.ready {
             self.dispatcher.handle(Input::Ready);
         }
-        if news.ended && self.look.is_none() && !self.cells.is_empty() {
-            self.look_at_store(LOOKED_UP_MAX);
+        if news.ended && !self.cells.is_empty() {
+            match self.look {
+                None => self.look_at_store(LOOKED_UP_MAX),
+                Some(_) => self.looks_again = true,
+            }
         }
     }
 
@@ -303,6 +309,9 @@ impl Worker {
                 self.dispatcher.handle(Input::Dead(dead));
             }
             None => self.compares = true,
+        }
+        if std::mem::take(&mut self.looks_again) {
+            self.look_at_store(LOOKED_UP_MAX);
         }
     }
 
