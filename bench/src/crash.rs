@@ -7,7 +7,10 @@
 //! one on the same file. At the end one more child runs until nothing is open, and the parent compares:
 //! every acknowledged submit is there, every task has exactly one recorded end, what was cancelled
 //! stayed so, every acknowledged signal was received, no stored step was repeated, the limit was never
-//! exceeded, nobody owns anything, the audit is clean.
+//! exceeded, no command had a twin, nobody owns anything, the audit is clean.
+//!
+//! With `--processes N`, N workers and one client that only submits, cancels and signals are at the file
+//! at once. A random one of them is killed each time and started again beside the others.
 
 use crate::bare;
 use std::collections::{HashMap, HashSet};
@@ -33,6 +36,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(120);
 
 /// Runs submitted by one child at the most, so that the last has an end to reach.
 const SUBMITS_MAX: u64 = 3_000;
+
+/// How many submit at once.
+const SUBMITTERS: u64 = 8;
 
 /// One task kills its process each time it runs, beside 100 that wait and 3 that compute: it ends as
 /// crash_loop, and all of its neighbours succeed.
@@ -119,33 +125,94 @@ async fn wait_for_the_end(context: &mut Context, handle: &TaskHandle) -> Result<
 }
 
 pub(crate) fn command(arguments: &[String]) {
-    let kills = match arguments {
-        [] => KILLS,
-        [kills] => kills.parse().unwrap_or_else(|_| {
-            eprintln!("\"{kills}\" is not a number of kills, such as {KILLS}");
-            std::process::exit(2);
-        }),
-        _ => {
-            eprintln!("crash takes one number, how often to kill");
-            std::process::exit(2);
-        }
-    };
+    let (kills, processes) = asked_for(arguments).unwrap_or_else(|wrong| {
+        eprintln!("{wrong}; crash [KILLS] [--processes WORKERS] is what there is");
+        std::process::exit(2);
+    });
     let place = bare::scratch();
-    let mut random = fastrand::Rng::new();
+    std::fs::create_dir(place.path().join("held")).expect("a folder can be made");
     let began = Instant::now();
-    for _ in 0..kills {
-        let mut child = spawn(place.path(), "load");
-        wait_for_line(&mut child, "started");
-        std::thread::sleep(random_duration(&mut random));
-        child.kill().expect("a child can be killed");
-        child.wait().expect("a child that was killed is gone");
+    let killed = match processes {
+        None => kill_one_by_one(place.path(), kills),
+        Some(workers) => kill_beside_others(place.path(), kills, workers),
+    };
+    let alone = processes.is_none();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let summary = runtime.block_on(check(place.path(), alone));
+    println!("{killed} in {:.1} s; {summary}", began.elapsed().as_secs_f64());
+}
+
+/// How many kills, and of how many workers at once.
+fn asked_for(arguments: &[String]) -> Result<(u32, Option<usize>), String> {
+    let (mut kills, mut processes) = (KILLS, None);
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let number = |what: &str| format!("\"{what}\" is not a number, such as 3");
+        if argument == "--processes" {
+            let count = arguments.next().map_or("", String::as_str);
+            let count = count.parse().ok().filter(|&count| count > 0);
+            processes = Some(count.ok_or_else(|| number(argument))?);
+        } else {
+            kills = argument.parse().map_err(|_| number(argument))?;
+        }
     }
-    let mut last = spawn(place.path(), "drain");
+    Ok((kills, processes))
+}
+
+/// One process after the other. Says whom it has killed.
+fn kill_one_by_one(place: &Path, kills: u32) -> String {
+    let mut random = fastrand::Rng::new();
+    for _ in 0..kills {
+        let mut child = start(place, "load");
+        std::thread::sleep(random_duration(&mut random));
+        kill(&mut child);
+    }
+    drain_all(place);
+    format!("{kills} kills")
+}
+
+/// So many workers and a client at once, of which one is killed and started again each time. Says whom
+/// it has killed.
+fn kill_beside_others(place: &Path, kills: u32, workers: usize) -> String {
+    let mut random = fastrand::Rng::new();
+    let mode = |at: usize| if at == workers { "client" } else { "work" };
+    let mut children: Vec<Child> = (0..=workers).map(|at| start(place, mode(at))).collect();
+    let mut clients = 0;
+    for _ in 0..kills {
+        std::thread::sleep(random_duration(&mut random));
+        let at = random.usize(..=workers);
+        clients += u32::from(at == workers);
+        kill(&mut children[at]);
+        children[at] = start(place, mode(at));
+    }
+    kill(&mut children.pop().expect("the client is the last"));
+    // With the help of those that are left, who then go in good order.
+    drain_all(place);
+    for mut child in children {
+        drop(child.stdin.take());
+        let status = child.wait().expect("a child that was told to go has gone");
+        assert!(status.success(), "a worker failed: {status}");
+    }
+    format!("{kills} kills beside others ({clients} of the client, {} of workers)", kills - clients)
+}
+
+/// Starts a child and waits until it works.
+fn start(place: &Path, mode: &str) -> Child {
+    let mut child = spawn(place, mode);
+    wait_for_line(&mut child, "started");
+    child
+}
+
+fn kill(child: &mut Child) {
+    child.kill().expect("a child can be killed");
+    child.wait().expect("a child that was killed is gone");
+}
+
+fn drain_all(place: &Path) {
+    let mut last = spawn(place, "drain");
     wait_for_line(&mut last, "drained");
     let status = last.wait().expect("a child that was waited for is gone");
     assert!(status.success(), "the last worker failed: {status}");
-    let summary = tokio::runtime::Runtime::new().expect("a runtime").block_on(check(place.path()));
-    println!("{kills} kills in {:.1} s; {summary}", began.elapsed().as_secs_f64());
 }
 
 fn random_duration(random: &mut fastrand::Rng) -> Duration {
@@ -156,7 +223,8 @@ fn random_duration(random: &mut fastrand::Rng) -> Duration {
 fn spawn(place: &Path, mode: &str) -> Child {
     let program = std::env::current_exe().expect("this program has a path");
     let mut child = Command::new(program);
-    child.arg("crash-worker").arg(mode).arg(place).stdout(Stdio::piped());
+    child.arg("crash-worker").arg(mode).arg(place);
+    child.stdin(Stdio::piped()).stdout(Stdio::piped());
     child.spawn().expect("this program can be run again")
 }
 
@@ -175,10 +243,15 @@ pub(crate) fn worker(arguments: &[String]) {
         if mode == "poison" {
             return with_poison(place).await;
         }
-        let engine = builder(place).start().await.expect("the engine starts");
+        let engine = match mode.as_str() {
+            "client" => builder(place).connect().await,
+            _ => builder(place).start().await,
+        };
+        let engine = engine.expect("the engine starts");
         println!("started");
         match mode.as_str() {
-            "load" => load(&engine, place).await,
+            "load" | "client" => load(&engine, place).await,
+            "work" => work(&engine).await,
             _ => {
                 signal_all(&engine, place).await;
                 drain(&engine).await;
@@ -203,12 +276,21 @@ fn builder(place: &Path) -> EngineBuilder {
         .workflow(Workflow::of(retried).expect("it makes sense"))
         .workflow(chain.build().expect("it makes sense"))
         .limit(Limit::new("few").at_once(FEW as u32))
-        .workflow(Workflow::of(Task::new("limited", waits).limit("few")).expect("it makes sense"))
+        .workflow(Workflow::of(Task::new("limited", limited).limit("few")).expect("it makes sense"))
         .workflow(
             Workflow::of(Task::new("signalled", signalled).parkable()).expect("it makes sense"),
         )
+        .workflow(Workflow::of(Task::command("command", noticing(place))).expect("it makes sense"))
         .park_after(Duration::from_millis(5))
         .state(Entries(Mutex::new(log(place, "entries"))))
+        .state(Place(place.to_owned()))
+}
+
+/// A command that notes when it finds another copy of itself alive, also of its child.
+fn noticing(place: &Path) -> tidegate::process::Command {
+    let line = "exec 9>>held/$TIDEGATE_RUN_ID; flock -n 9 || echo $TIDEGATE_RUN_ID >> twins; \
+                echo $TIDEGATE_RUN_ID >> commands; sleep 0.02";
+    tidegate::process::Command::shell(line).dir(place)
 }
 
 /// Units of the limit.
@@ -248,6 +330,36 @@ async fn waits(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskErr
     Ok(())
 }
 
+/// Waits like any other, and holds one of as many files as the limit has units.
+async fn limited(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
+    let number = context.input().as_u64().unwrap_or(0);
+    let place = context.state::<Place>()?;
+    // The limit of one that is cancelled is free before its body is gone.
+    let _held = match may_be_cancelled(number) {
+        true => None,
+        false => Some(hold_one(&place.0)?),
+    };
+    waits(context, handle).await
+}
+
+/// Holds one of the files that stand for the units of the limit; notes which, or that none is free.
+fn hold_one(place: &Path) -> Result<Option<std::fs::File>, TaskError> {
+    for unit in 0..FEW {
+        let file = log(place, &format!("unit{unit}"));
+        if file.try_lock().is_ok() {
+            log(place, "units").write_all(format!("{unit}\n").as_bytes())?;
+            return Ok(Some(file));
+        }
+    }
+    log(place, "units").write_all(format!("{FEW}\n").as_bytes())?;
+    Ok(None)
+}
+
+/// Which runs are cancelled, by their number.
+fn may_be_cancelled(number: u64) -> bool {
+    number / SUBMITTERS % 16 == number % SUBMITTERS
+}
+
 /// Parks until its signal has come; notes in a step that it has, sleeps, and hands what the signal
 /// brought to a child.
 async fn signalled(context: &mut Context, handle: &TaskHandle) -> Result<u64, TaskError> {
@@ -276,12 +388,17 @@ async fn retried(context: &mut Context, handle: &TaskHandle) -> Result<(), TaskE
 async fn load(engine: &Engine, place: &Path) {
     let log = Arc::new(Mutex::new(log(place, "acknowledged")));
     let mut submitters = Vec::new();
-    for submitter in 0..8_u64 {
+    for submitter in 0..SUBMITTERS {
         let (engine, log) = (engine.clone(), log.clone());
         submitters.push(tokio::spawn(async move {
-            for n in 0..SUBMITS_MAX / 8 {
+            for n in 0..SUBMITS_MAX / SUBMITTERS {
                 let workflows = ["quick", "waits", "retried", "chain", "limited", "signalled"];
-                let (workflow, number) = (workflows[(n % 6) as usize], n * 8 + submitter);
+                let number = n * SUBMITTERS + submitter;
+                let workflow = match n % 24 {
+                    // A process costs more than the rest together.
+                    12 => "command",
+                    n => workflows[(n % 6) as usize],
+                };
                 let run = engine.submit(workflow, number).await.expect("it is accepted");
                 write(&log, "submit", run.id());
                 if workflow == "signalled" {
@@ -290,7 +407,7 @@ async fn load(engine: &Engine, place: &Path) {
                     write(&log, "signal", run.id());
                     continue;
                 }
-                if n % 16 == submitter {
+                if may_be_cancelled(number) {
                     // A cancel that was asked for and not acknowledged may have happened.
                     write(&log, "asked", run.id());
                     if run.cancel().await.expect("the store works") {
@@ -310,6 +427,13 @@ fn write(log: &Mutex<std::fs::File>, what: &str, run: RunId) {
     let line = format!("{what} {run}\n");
     let mut log = log.lock().expect("nobody panics while writing");
     log.write_all(line.as_bytes()).expect("a log can be written");
+}
+
+/// Works until its parent lets go of it.
+async fn work(engine: &Engine) {
+    let over = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    over.await.expect("nobody panics while reading").expect("its input is a pipe");
+    engine.shutdown(Duration::from_secs(5)).await;
 }
 
 /// Those whose signal was not acknowledged may wait for ever: they get one that brings nothing.
@@ -340,7 +464,7 @@ async fn drain(engine: &Engine) {
 }
 
 /// Compares what was acknowledged with what is there.
-async fn check(place: &Path) -> String {
+async fn check(place: &Path, alone: bool) -> String {
     let engine = builder(place).start().await.expect("the engine starts");
     let acknowledged = std::fs::read_to_string(place.join("acknowledged")).unwrap_or_default();
     let (mut submitted, mut asked, mut cancelled) =
@@ -367,7 +491,8 @@ async fn check(place: &Path) -> String {
         assert!(may_be, "run {id} was sent {number} and received {got}");
     }
     let repeated_steps = check_steps(place);
-    let most = check_limit(&engine).await;
+    let most = if alone { check_limit(&engine).await } else { 0 }.max(check_units(place));
+    let commands = check_commands(place);
     let (mut tasks, mut repeated, mut recoveries) = (0, 0, 0);
     for id in &submitted {
         let run = engine.run(*id).await.expect("an acknowledged submit is there");
@@ -400,7 +525,7 @@ async fn check(place: &Path) -> String {
          cancelled ones stayed so; {repeated} tasks were entered again after a kill, {recoveries} \
          takeovers of begun tasks; {signals} acknowledged signals were received once; no stored step \
          was repeated ({repeated_steps} that were not stored were); at most {most} of {FEW} held the \
-         limit; audit and integrity check clean"
+         limit; {commands} commands, none with a twin; audit and integrity check clean"
     )
 }
 
@@ -421,7 +546,24 @@ fn check_steps(place: &Path) -> usize {
     repeated
 }
 
-/// How many entries held the limit at once at most, by what is recorded of them.
+/// How many bodies held the limit at once at most, by the files they held.
+fn check_units(place: &Path) -> i32 {
+    let units = std::fs::read_to_string(place.join("units")).unwrap_or_default();
+    let most =
+        units.lines().filter_map(|unit| unit.parse().ok()).max().map_or(0, |unit: i32| unit + 1);
+    assert!(most <= FEW as i32, "somebody found all units of a limit of {FEW} taken");
+    most
+}
+
+/// No command has found another copy of itself; how many were begun.
+fn check_commands(place: &Path) -> usize {
+    let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap_or_default();
+    assert_eq!(read("twins"), "", "these had twins");
+    read("commands").lines().count()
+}
+
+/// How many entries held the limit at once at most, by what is recorded of them. The times are good for
+/// that where one process has given all of them, one turn after the other.
 async fn check_limit(engine: &Engine) -> i32 {
     let page =
         RunsPage { limit: u32::MAX, workflow: Some("limited".to_owned()), ..Default::default() };

@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p tidegate-bench` prints a table, then one JSON line per figure. Names
 //! given as arguments (`p1 p5 p9`) pick figures; `bare` alone prints the bare SQLite loops. `crash
-//! [KILLS]` kills a real worker again and again, `poison` runs a task that kills its own.
+//! [KILLS] [--processes WORKERS]` kills real workers again and again, `poison` runs a task that kills
+//! its own.
 
 mod bare;
 mod crash;
