@@ -21,6 +21,9 @@ struct Workflows;
 #[doc = include_str!("../../../docs/promise.md")]
 struct Promise;
 
+#[doc = include_str!("../../../docs/operating.md")]
+struct Operating;
+
 #[doc = include_str!("../../../docs/testing.md")]
 struct Testing;
 

@@ -270,7 +270,7 @@ impl Store for Faulty {
     }
 
     fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
-        self.inner.ended(runs)
+        Box::pin(self.look(self.inner.ended(runs)))
     }
 
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {
