@@ -23,7 +23,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 const AT_ONCE: u32 = 64;
 
 /// How long it is looked at without pruning.
-const ALONE: Duration = Duration::from_secs(5);
+const ALONE: Duration = Duration::from_secs(30);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Outcome<()> {
