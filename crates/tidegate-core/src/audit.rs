@@ -77,11 +77,7 @@ pub fn family(first: &Row, parent: Option<&Life>) -> Vec<Finding> {
             let what = format!("run {id} goes on, and task {task}, which has begun it, has {kind}");
             vec![Finding::new("family", what).repaired_by(Repair::Run(first.run()))]
         }
-        // Other runs than those of items may outlive a parent that has succeeded, and was forgotten.
-        None if first.plan.items_of().is_some() => {
-            let what = format!("run {id} does the items of task {task}, which does not exist");
-            vec![Finding::new("family", what)]
-        }
+        // One that is gone has succeeded, and was pruned.
         _ => Vec::new(),
     }
 }

@@ -146,8 +146,8 @@ pub const RULES: &[Rule] = &[
     ),
     repaired(
         "family",
-        "a run whose parent ended other than by success has ended too, and items have their parent",
-        "work is done for nobody; repair it, or, where the parent is missing, cancel the run",
+        "a run whose parent ended other than by success has ended too",
+        "work is done for nobody; repair it",
         "cancels the run",
     ),
     person(
