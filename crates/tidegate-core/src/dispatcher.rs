@@ -39,6 +39,9 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// How long what is due and was left over waits for a turn that something else gives reason for.
 const LEFT_OVER: Duration = Duration::from_millis(5);
 
+/// A clock that is set back by less is none that was set back: it is being corrected.
+const SET_BACK_MIN: Duration = Duration::from_secs(1);
+
 /// Changes, submits and requests in one turn, so that a turn stays short.
 const TURN_MAX: usize = 1_024;
 
@@ -65,6 +68,8 @@ pub struct Dispatcher {
     more: bool,
     hungry: bool,
     alarm: Option<Timestamp>,
+    /// When the turn before was made.
+    before: Option<Timestamp>,
     looks_at_clock: bool,
     calls_roll: bool,
     /// Whether an answer that a task waits for may have been lost.
@@ -146,6 +151,7 @@ impl Dispatcher {
             more: true,
             hungry: true,
             alarm: None,
+            before: None,
             looks_at_clock: true,
             calls_roll: false,
             asks_all: false,
@@ -417,6 +423,7 @@ impl Dispatcher {
             id,
             again: false,
             now,
+            set_back: self.before.is_some_and(|before| now + SET_BACK_MIN <= before),
             worker: Some(self.worker),
             changes: self.changes(),
             submits,
@@ -427,6 +434,7 @@ impl Dispatcher {
             claim: Claim { units, ahead, heaviest: slots, room },
         });
         self.looks_at_clock = false;
+        self.before = Some(now);
         // Where memory is the bound, what ends with this turn makes room for more.
         let has_room = room >= slots || turn.changes.is_empty();
         self.in_flight = Some(InFlight {

@@ -427,6 +427,8 @@ impl<R: Reads> Looking<'_, R> {
                 self.unserved(workers);
             }
             State::Ready { since, due } => {
+                // As in `Row::place`: the clock may have been set back since.
+                let due = if due <= since { due.min(self.now) } else { due };
                 self.not_due(due)?;
                 self.paused()?;
                 self.unserved(workers);

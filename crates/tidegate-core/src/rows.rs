@@ -56,12 +56,13 @@ impl Row {
             State::Ready { since, due } => Some((since, due)),
             _ => None,
         };
-        let gate = ready.map(|(_, due)| match head.paused_at {
+        let gate = ready.map(|(since, due)| match head.paused_at {
             Some(_) => Gate::Paused,
             // Whoever saw that the limit was full has seen that it is due, by a clock that may be
             // ahead of ours.
             None if self.behind.is_some() => Gate::Limited,
-            None if due > now => Gate::Future,
+            // What was due when it became ready is due, though the clock may have been set back since.
+            None if due > now.max(since) => Gate::Future,
             None if head.awaited => Gate::Awaited,
             None => Gate::Open,
         });

@@ -170,6 +170,8 @@ pub struct Turn {
     pub again: bool,
     /// When.
     pub now: Timestamp,
+    /// Whether the clock was set back since the worker's turn before.
+    pub set_back: bool,
     /// Whose turn it is, if it is a worker's.
     pub worker: Option<WorkerId>,
     /// What became of tasks that the worker owns.
@@ -195,6 +197,7 @@ impl Turn {
             id,
             again: false,
             now,
+            set_back: false,
             worker: None,
             changes: Vec::new(),
             submits: Vec::new(),

@@ -241,7 +241,10 @@ impl<'t, R: Rows> Taking<'t, R> {
     /// Clocks that ran out, waits that are over, start times that have come.
     fn look_at_clock(&mut self) -> Result<(), R::Error> {
         let now = self.turn.now;
-        self.freed.extend(self.rows.due_limits(now, DUE_MAX)?);
+        // What a rate waits for is never further away than its interval, so if the clock was set back
+        // all of them are looked at.
+        let until = if self.turn.set_back { Timestamp::from_micros(i64::MAX) } else { now };
+        self.freed.extend(self.rows.due_limits(until, DUE_MAX)?);
         let Claim { units, ahead, .. } = self.turn.claim;
         let mut wakes = units.saturating_add(ahead).max(WOKEN_MIN);
         for task in self.rows.due(now, DUE_MAX)? {

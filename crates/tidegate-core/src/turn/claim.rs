@@ -162,7 +162,7 @@ impl<R: Rows> Taking<'_, R> {
             let State::Ready { since, due } = row.life.state else { continue };
             let first = &self.tasks[self.runs[*run].first].row;
             let head = first.head.as_ref().expect("the first task of a run carries its head");
-            let open = due <= *now
+            let open = due <= since.max(*now)
                 && head.paused_at.is_none()
                 && row.behind.is_none()
                 && (head.awaited || !only_awaited);

@@ -1,5 +1,7 @@
 //! The four clocks of a task: how long it may compute, wait, queue, and take in all.
 
+mod jumps;
+
 use super::scene::*;
 use super::support::*;
 use crate::support::ms;

@@ -143,6 +143,12 @@ impl Wall {
         // Whatever is asked of a store makes it look at the clock.
         assert!(!engine.unpause_queue("nobody's").await.unwrap());
     }
+
+    /// The clock is set back, and the engine has seen it once this returns.
+    pub(crate) async fn set_back(&self, engine: &Engine, time: Duration) {
+        self.0.fetch_sub(i64::try_from(time.as_micros()).unwrap(), Ordering::SeqCst);
+        assert!(!engine.unpause_queue("nobody's").await.unwrap());
+    }
 }
 
 /// Which turn is meant.
