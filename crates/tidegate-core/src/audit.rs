@@ -396,7 +396,10 @@ pub(crate) fn misplaced(
         State::Ready { .. } if row.behind.is_some() => Some(Gate::Limited),
         // The next turn opens what has come due.
         State::Ready { due, .. } if now.is_some_and(|now| due > now) => Some(Gate::Future),
-        State::Ready { .. } => place.gate.filter(|gate| *gate == Gate::Future).or(Some(open)),
+        State::Ready { since, due } if due > since => {
+            place.gate.filter(|gate| *gate == Gate::Future).or(Some(open))
+        }
+        State::Ready { .. } => Some(open),
         _ => None,
     };
     let is_ready = row.life.state.kind() == Kind::Ready;
