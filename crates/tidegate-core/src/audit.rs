@@ -395,7 +395,9 @@ pub(crate) fn misplaced(
         State::Ready { .. } if head.paused_at.is_some() => Some(Gate::Paused),
         State::Ready { .. } if row.behind.is_some() => Some(Gate::Limited),
         // The next turn opens what has come due.
-        State::Ready { due, .. } if now.is_some_and(|now| due > now) => Some(Gate::Future),
+        State::Ready { since, due } if now.is_some_and(|now| due > now.max(since)) => {
+            Some(Gate::Future)
+        }
         State::Ready { since, due } if due > since => {
             place.gate.filter(|gate| *gate == Gate::Future).or(Some(open))
         }

@@ -176,12 +176,12 @@ mod tests {
     use super::*;
 
     fn folder() -> (tempfile::TempDir, LockFolder) {
-        let place = tempfile::tempdir().unwrap();
+        let place = tempfile::tempdir().expect("a folder can be made");
         // Longer than the path of a socket may be.
         let long = place.path().join("d".repeat(200));
-        std::fs::create_dir(&long).unwrap();
+        std::fs::create_dir(&long).expect("a folder can be made");
         let folder = LockFolder::of(&long.join("jobs.db"));
-        folder.create().unwrap();
+        folder.create().expect("a folder can be made");
         (place, folder)
     }
 
