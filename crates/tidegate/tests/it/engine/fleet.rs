@@ -227,7 +227,7 @@ async fn process() {
         match order.split_once(' ').unwrap_or((&order, "")) {
             ("wait", run) => say_when_ended(&engine, run.parse().unwrap()).await,
             ("listen", _) => listeners = Some((engine.subscribe(), engine.subscribe())),
-            ("heard", _) => heard(listeners.take().unwrap()).await,
+            ("heard", all) => heard(listeners.take().unwrap(), all.parse().unwrap()).await,
             ("line", _) => {
                 until("nobody is in line", async || engine.slots().waiting() == 0).await;
                 say("nobody is in line");
@@ -270,15 +270,13 @@ async fn say_when_ended(engine: &Engine, run: RunId) {
     say("waits");
 }
 
-/// How many events each of two listeners has got and missed, who both read only now.
-async fn heard((one, two): (Subscription, Subscription)) {
+/// How many of so many events each of two listeners has got and missed, who both read only now.
+async fn heard((one, two): (Subscription, Subscription), all: u64) {
     for mut listener in [one, two] {
         let (mut heard, mut missed) = (0, 0);
-        // Nothing happens any more: what is there is there at once.
-        while let Some(next) = tokio::time::timeout(ms(500), listener.next()).await.ok() {
-            match next {
-                Ok(Some(_)) => heard += 1,
-                Ok(None) => break,
+        while heard + missed < all {
+            match listener.next().await {
+                Ok(event) => heard += u64::from(event.is_some()),
                 Err(Missed { count, .. }) => missed += count,
             }
         }

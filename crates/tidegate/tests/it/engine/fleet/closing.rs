@@ -5,7 +5,7 @@ use super::*;
 use std::collections::BTreeSet;
 use tidegate::engine::{Happened, Kind};
 
-/// What a worker was told, or is.
+/// How a worker is told to end.
 enum Ends {
     ByOrder,
     ByTerm,
@@ -105,11 +105,11 @@ async fn a_listener_that_never_reads_holds_nobody_up_and_learns_what_it_missed()
     let ends = scene.records().await;
     assert_eq!(ends.len() as u64, TASKS);
     assert!(ends.iter().all(|record| record.what == Happened::Succeeded));
-    worker.tell("heard");
+    // Each task begins and ends, and so does its run.
+    worker.tell(&format!("heard {}", 3 * TASKS));
     for _ in 0..2 {
         let heard = within(worker.says("heard")).await;
         let heard: Vec<u64> = heard.split(' ').skip(1).map(|n| n.parse().unwrap()).collect();
-        // Each task begins and ends, and so does its run.
         assert_eq!(heard[0] + heard[1], 3 * TASKS);
         assert!((KEPT..2 * KEPT).contains(&heard[0]), "{heard:?}");
     }
