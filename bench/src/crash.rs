@@ -89,7 +89,7 @@ async fn with_poison(place: &Path) {
         assert_eq!(ended.outcome(), Some(RunOutcome::Succeeded), "{workflow}: {ended:?}");
         assert_eq!(ended.tasks[0].attempt, 1, "{workflow}: a death uses no attempt");
     }
-    assert!(engine.audit().await.expect("the store can be read").is_empty());
+    assert!(engine.audit().thorough().await.expect("the store can be read").is_empty());
     engine.shutdown(Duration::from_secs(5)).await;
 }
 
@@ -515,7 +515,7 @@ async fn check(place: &Path, alone: bool) -> String {
         tasks += status.tasks.len();
         repeated += status.tasks.iter().filter(|task| task.entries > task.attempt).count();
     }
-    let findings = engine.audit().await.expect("the store can be read");
+    let findings = engine.audit().thorough().await.expect("the store can be read");
     assert!(findings.is_empty(), "{findings:?}");
     assert_eq!((engine.slots().in_use(), engine.metrics().owned), (0, 0), "nobody holds anything");
     engine.shutdown(Duration::from_secs(1)).await;
