@@ -26,10 +26,13 @@ impl Visit for Fields {
     }
 }
 
+/// A span: what it is, its fields, and the one that it is in.
+type Known = (&'static Metadata<'static>, Fields, Option<u64>);
+
 /// Keeps all lines with the spans they were logged in.
 #[derive(Clone, Default)]
 struct Lines {
-    spans: Arc<Mutex<HashMap<u64, (&'static Metadata<'static>, Fields, Option<u64>)>>>,
+    spans: Arc<Mutex<HashMap<u64, Known>>>,
     lines: Arc<Mutex<Vec<(String, Spans)>>>,
     last: Arc<AtomicU64>,
 }

@@ -3,7 +3,7 @@
 use super::monitor::Monitors;
 use super::retention::{self, Retention};
 use super::worker::Worker;
-use super::{Clock, Engine, Shared, Watch, event, monitor, pulse};
+use super::{Clock, Engine, Shared, Watch, event, monitor};
 use crate::context::States;
 use crate::slot::SlotPool;
 #[cfg(unix)]
@@ -500,7 +500,6 @@ impl EngineBuilder {
             logs,
             prunes,
         });
-        pulse::start(shared.inbox.downgrade());
         let retention = if serves { self.config.retention } else { Retention::default() };
         retention::start(&shared, retention, alive);
         let states = Arc::new(self.states);

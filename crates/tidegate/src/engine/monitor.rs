@@ -8,6 +8,7 @@
 //! The other half of the queue watcher (dead workers, missed wake-ups) is in `look` and `worker`.
 
 use super::load::Meter;
+use super::pulse::Pulse;
 use super::shutdown::{self, Stage};
 use super::{Engine, Message, Shared};
 use crate::sync::{Mutex, lock};
@@ -135,7 +136,8 @@ impl Monitors {
         let stop = CancellationToken::new();
         let sampling = tokio::spawn(sample(load, stop.clone()));
         let counting = tokio::spawn(count(shared.clone(), stop.clone()));
-        Beside { stop: stop.drop_guard(), tasks: [sampling, counting] }
+        let pulse = Pulse::start(shared.inbox.downgrade());
+        Beside { stop: stop.drop_guard(), tasks: [sampling, counting], pulse }
     }
 }
 
@@ -145,20 +147,24 @@ fn look(source: &Arc<Mutex<Source>>, at: Timestamp) -> JoinHandle<Sample> {
     tokio::task::spawn_blocking(move || lock(&source)(at))
 }
 
-/// The monitors of a worker, under way. They stop when this is dropped.
+/// What goes on beside the loop of a worker. It stops when this is dropped.
 pub(super) struct Beside {
     stop: DropGuard,
     tasks: [JoinHandle<()>; 2],
+    pulse: Option<Pulse>,
 }
 
 impl Beside {
-    /// Nothing of them is left once this returns.
+    /// Nothing of it is left once this returns.
     pub(super) async fn stop(self) {
         drop(self.stop);
         for task in self.tasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "a monitor went wrong");
             }
+        }
+        if let Some(pulse) = self.pulse {
+            pulse.stop();
         }
     }
 }
