@@ -37,7 +37,10 @@ fn from_byte(byte: u8) -> News {
 #[cfg(target_os = "linux")]
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
-    Ok(mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?)
+    use std::os::unix::fs::PermissionsExt;
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    // Whatever the umask has taken away.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
 }
 
 #[cfg(not(target_os = "linux"))]
