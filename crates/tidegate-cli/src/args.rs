@@ -1,0 +1,126 @@
+//! The command line.
+
+use crate::file::{Given, Origin, ParallelLimit, Setting};
+use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use std::env::VarError;
+use std::path::PathBuf;
+use std::time::Duration;
+use tidegate_core::duration;
+
+/// Runs many commands, so many at a time.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, disable_help_subcommand = true, max_term_width = 80)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what a command file would run, in which order
+    Run(Run),
+    /// Write a small tidegate.toml to begin with
+    Init(Init),
+    /// Print the JSON Schema of command files
+    Schema,
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Print the manual page, of tidegate or of one of its commands
+    Man {
+        /// Which command
+        command: Option<String>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// The command file; else tidegate.toml, here or in a folder above
+    pub(crate) file: Option<PathBuf>,
+    /// Show the plan in waves, and start nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Only these tasks, and what they come after
+    #[arg(long, value_name = "TASK", num_args = 1..)]
+    pub(crate) only: Vec<String>,
+    /// Without these tasks, as if they had succeeded
+    #[arg(long, value_name = "TASK", num_args = 1..)]
+    pub(crate) skip: Vec<String>,
+    /// How many slots: 8, auto, or 50% of the CPUs
+    #[arg(short = 'j', long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
+    pub(crate) parallel_limit: Option<ParallelLimit>,
+    /// How long a task may compute, if it does not say so
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout, allow_negative_numbers = true)]
+    pub(crate) task_timeout: Option<Duration>,
+    /// How the plan is written: text or json
+    #[arg(long, value_enum, default_value_t = Format::Text, hide_possible_values = true)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Init {
+    /// The file to write
+    #[arg(default_value = crate::file::FILE_NAME)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Json,
+}
+
+const LIMIT: &str =
+    "a whole number of at least 1, \"auto\" or a percentage of the CPUs such as \"50%\"";
+const TIMEOUT: &str = "a duration above 0, such as \"90s\", \"5m\" or a whole number of seconds";
+
+fn parse_limit(text: &str) -> Result<ParallelLimit, String> {
+    ParallelLimit::from_text(text).ok_or_else(|| format!("it must be {LIMIT}"))
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let time = duration::parse(text).ok().filter(|time| !time.is_zero());
+    time.ok_or_else(|| format!("it must be {TIMEOUT}"))
+}
+
+impl Run {
+    /// What goes before what the file says: the command line's word, else the environment's.
+    ///
+    /// # Errors
+    /// A variable that counts and makes no sense.
+    pub(crate) fn given(&self) -> Result<Given, String> {
+        let limit = self.parallel_limit.map(|value| Setting { value, from: Origin::CommandLine });
+        let timeout = self.task_timeout.map(|value| Setting { value, from: Origin::CommandLine });
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+        Ok(Given {
+            parallel_limit: match limit {
+                None => variable("TIDEGATE_PARALLEL_LIMIT", parse_limit)?,
+                given => given,
+            },
+            task_timeout: match timeout {
+                None => variable("TIDEGATE_TASK_TIMEOUT", parse_timeout)?,
+                given => given,
+            },
+            cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// What a variable of the environment says, if it is set.
+fn variable<T>(
+    name: &str,
+    parse: fn(&str) -> Result<T, String>,
+) -> Result<Option<Setting<T>>, String> {
+    let text = match std::env::var(name) {
+        Ok(text) => text,
+        Err(VarError::NotPresent) => return Ok(None),
+        Err(VarError::NotUnicode(text)) => text.to_string_lossy().into_owned(),
+    };
+    match parse(&text) {
+        Ok(value) => Ok(Some(Setting { value, from: Origin::Environment })),
+        Err(what) => Err(format!("{name} cannot be {}; {what}", crate::file::quoted(&text))),
+    }
+}

@@ -1,0 +1,166 @@
+//! What is wrong in a file, and where.
+//!
+//! Reading goes on after a mistake, so that all of them are told at once, in the order of the lines.
+//! Each is one message with its place, the line it is about, and what would be right.
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// More are counted, not shown: they would push the first ones off the screen.
+const SHOWN_MAX: usize = 20;
+
+/// Of a longer line, only the part around the mistake is shown.
+const LINE_MAX: usize = 72;
+
+/// A text that was read, with the name under which it is spoken of.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+/// Something that is wrong at a place of a text.
+#[derive(Debug, Clone)]
+struct Mistake {
+    source: Rc<Source>,
+    at: Range<usize>,
+    what: String,
+}
+
+/// Everything that is wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Mistakes {
+    all: Vec<Mistake>,
+}
+
+impl Mistakes {
+    /// Notes one. The same at the same place counts once.
+    pub(super) fn add(&mut self, source: &Rc<Source>, at: Range<usize>, what: impl Into<String>) {
+        let what = what.into();
+        let same = |other: &Mistake| {
+            other.at == at && other.what == what && other.source.path == source.path
+        };
+        if !self.all.iter().any(same) {
+            self.all.push(Mistake { source: source.clone(), at, what });
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// In the order of the lines; another file's behind those of the first.
+    pub(super) fn sorted(mut self) -> Self {
+        let first = self.all.first().map(|mistake| mistake.source.path.clone());
+        self.all.sort_by_key(|mistake| {
+            (Some(&mistake.source.path) != first.as_ref(), mistake.at.start, mistake.at.end)
+        });
+        self
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for mistake in self.all.iter().take(SHOWN_MAX) {
+            mistake.fmt(f)?;
+        }
+        match self.all.len() {
+            0 | 1 => Ok(()),
+            many if many > SHOWN_MAX => {
+                writeln!(f, "{many} mistakes, of which the first {SHOWN_MAX} are shown")
+            }
+            many => writeln!(f, "{many} mistakes"),
+        }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = Place::of(&self.source.text, &self.at);
+        let Place { line, column, .. } = place;
+        writeln!(f, "{}:{line}:{column}: {}", self.source.path.display(), self.what)?;
+        if place.text.is_empty() { Ok(()) } else { place.show(f) }
+    }
+}
+
+/// Where something stands in a text, counted in characters from 1.
+struct Place<'t> {
+    line: usize,
+    column: usize,
+    text: &'t str,
+    /// How many characters of the line it takes, at least 1.
+    width: usize,
+}
+
+impl<'t> Place<'t> {
+    fn of(text: &'t str, at: &Range<usize>) -> Self {
+        let start = whole(text, at.start);
+        let end = whole(text, at.end).max(start);
+        let begin = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let rest = &text[begin..];
+        let line_end = begin + rest.find('\n').unwrap_or(rest.len());
+        let marked = &text[start.min(line_end)..end.min(line_end)];
+        Place {
+            line: text[..start].matches('\n').count() + 1,
+            column: text[begin..start].chars().count() + 1,
+            text: text[begin..line_end].trim_end(),
+            width: marked.trim_end().chars().count().max(1),
+        }
+    }
+
+    /// The line, and below it carets under what is meant.
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letters: Vec<char> = self.text.chars().collect();
+        let at = (self.column - 1).min(letters.len());
+        // A window of the line in which the place is.
+        let from = if letters.len() <= LINE_MAX { 0 } else { at.saturating_sub(LINE_MAX / 2) };
+        let to = letters.len().min(from + LINE_MAX);
+        let (mut shown, mut below) = (String::new(), String::new());
+        if from > 0 {
+            shown.push('…');
+            below.push(' ');
+        }
+        for (index, &letter) in letters.iter().enumerate().take(to).skip(from) {
+            // What a terminal would obey is not handed to it.
+            shown.push(if letter != '\t' && letter.is_control() { '\u{fffd}' } else { letter });
+            if index < at {
+                below.push(if letter == '\t' { '\t' } else { ' ' });
+            }
+        }
+        if to < letters.len() {
+            shown.push('…');
+        }
+        let carets = "^".repeat(self.width.min(to.saturating_sub(at).max(1)));
+        writeln!(f, "{:>5} | {shown}", self.line)?;
+        writeln!(f, "      | {below}{carets}")
+    }
+}
+
+/// The beginning of the character that this byte is a part of.
+fn whole(text: &str, byte: usize) -> usize {
+    text.floor_char_boundary(byte.min(text.len()))
+}
+
+/// A text from outside, in quotes, on one line and not too long.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    push_plain(&mut quoted, text, 60);
+    quoted.push('"');
+    quoted
+}
+
+/// The text with nothing in it that a terminal would obey; of a longer one, the beginning.
+pub(crate) fn push_plain(into: &mut String, text: &str, max: usize) {
+    let mut letters = text.chars();
+    for letter in letters.by_ref().take(max) {
+        match letter.is_control() {
+            true => write!(into, "{}", letter.escape_default()).expect("a string takes all"),
+            false => into.push(letter),
+        }
+    }
+    if letters.next().is_some() {
+        into.push('…');
+    }
+}

@@ -1,0 +1,158 @@
+//! The command line of tidegate.
+//!
+//! - `args`: what can be said; `file`: what a command file says.
+//! - `choice`: which of its tasks are meant; `waves`: the plan of a dry run.
+//! - `schema`, `init`: the file's schema, and a first file.
+//!
+//! Data goes to stdout, the rest to stderr. What a command comes to is mapped to an exit code here
+//! and nowhere else. Deliberately absent: everything that starts a task.
+
+mod args;
+mod choice;
+mod file;
+mod init;
+mod schema;
+mod waves;
+
+use args::{Args, Command, Format};
+use clap::{CommandFactory as _, Parser as _};
+use file::{File, FindError, Mistakes};
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a command came to nothing.
+#[derive(Debug)]
+enum Failure {
+    /// The command line or a file is wrong, and this is how.
+    Wrong(String),
+    /// The same, with the lines of the file.
+    File(Mistakes),
+    /// It was right and could not be done.
+    Undone(String),
+}
+
+impl Failure {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Wrong(_) | Failure::File(_) => ExitCode::from(2),
+            Failure::Undone(_) => ExitCode::from(1),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Wrong(what) | Failure::Undone(what) => writeln!(f, "tidegate: {what}"),
+            Failure::File(mistakes) => mistakes.fmt(f),
+        }
+    }
+}
+
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Self {
+        Failure::Wrong(error.to_string())
+    }
+}
+
+impl From<Mistakes> for Failure {
+    fn from(mistakes: Mistakes) -> Self {
+        Failure::File(mistakes)
+    }
+}
+
+fn main() -> ExitCode {
+    let done = match Args::try_parse() {
+        Ok(args) => perform(args.command),
+        Err(error) if error.use_stderr() => {
+            // Whoever closed stderr does not want to know.
+            let _ = write!(io::stderr(), "{}", error.render());
+            return ExitCode::from(2);
+        }
+        Err(asked) => print(&asked.render().to_string()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = write!(io::stderr(), "{failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn perform(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(run) => dry_run(&run),
+        Command::Init(init) => {
+            let path = init.file;
+            init::write(&path).map_err(|error| Failure::Undone(error.to_string()))?;
+            print(&format!("wrote {0}; try: tidegate run {0} --dry-run\n", path.display()))
+        }
+        Command::Schema => print(&format!("{:#}\n", schema::schema())),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "tidegate", &mut text);
+            put(&text)
+        }
+        Command::Man { command } => manual(command.as_deref()),
+    }
+}
+
+fn dry_run(run: &args::Run) -> Result<(), Failure> {
+    if !run.dry_run {
+        let what = "this version shows what would run, and runs nothing: add --dry-run";
+        return Err(Failure::Wrong(what.to_owned()));
+    }
+    let given = run.given().map_err(Failure::Wrong)?;
+    let (source, folder) = file::find(run.file.as_deref())?;
+    let file = File::read(source, folder, &given)?;
+    let choice = choice::choose(&file, &run.only, &run.skip)
+        .map_err(|error| Failure::Wrong(error.to_string()))?;
+    let plan = waves::Plan::new(&file, &choice, given.cpus);
+    match run.format {
+        Format::Text => print(&plan.to_string()),
+        Format::Json => print(&format!("{:#}\n", plan.to_json())),
+    }
+}
+
+/// The manual page of the program, or of one of its commands.
+fn manual(command: Option<&str>) -> Result<(), Failure> {
+    let mut whole = Args::command();
+    whole.build();
+    let page = match command {
+        None => whole,
+        Some(name) => {
+            let found = whole.get_subcommands().find(|command| command.get_name() == name);
+            let names = whole.get_subcommands().map(|command| command.get_name());
+            let names = names.collect::<Vec<_>>().join(", ");
+            let unknown = || {
+                Failure::Wrong(format!(
+                    "there is no command {}; there are {names}",
+                    file::quoted(name)
+                ))
+            };
+            let found = found.ok_or_else(unknown)?;
+            found.clone().display_name(format!("tidegate-{name}"))
+        }
+    };
+    let mut text = Vec::new();
+    let made = clap_mangen::Man::new(page).render(&mut text);
+    made.map_err(|error| Failure::Undone(error.to_string()))?;
+    put(&text)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    put(text.as_bytes())
+}
+
+/// Writes to stdout. Whoever reads no further has what they wanted: that is no failure.
+fn put(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Undone(format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
