@@ -55,7 +55,7 @@ pub(crate) struct Run {
     /// How long a task may compute, if it does not say so
     #[arg(long, value_name = "TIME", value_parser = parse_timeout, allow_negative_numbers = true)]
     pub(crate) task_timeout: Option<Duration>,
-    /// How the plan is written: text or json
+    /// Write the plan as text or json
     #[arg(long, value_enum, default_value_t = Format::Text, hide_possible_values = true)]
     pub(crate) format: Format,
 }

@@ -17,6 +17,8 @@ mod keys;
 mod mistakes;
 mod shape;
 mod task;
+#[cfg(test)]
+mod tests;
 mod values;
 
 pub(crate) use find::{FILE_NAME, FindError, find};

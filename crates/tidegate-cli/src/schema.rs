@@ -66,3 +66,34 @@ fn value(shape: &Shape) -> Value {
         Shape::Any(shapes) => json!({ "anyOf": shapes.iter().map(value).collect::<Vec<_>>() }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::TABLES;
+    use std::collections::BTreeSet;
+
+    /// The keys of every table in a schema.
+    fn tables(schema: &Value, into: &mut BTreeSet<Vec<String>>) {
+        if let Some(properties) = schema["properties"].as_object() {
+            into.insert(properties.keys().cloned().collect());
+        }
+        match schema {
+            Value::Object(parts) => parts.values().for_each(|part| tables(part, into)),
+            Value::Array(parts) => parts.iter().for_each(|part| tables(part, into)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_schema_knows_the_keys_by_which_files_are_checked() {
+        let mut found = BTreeSet::new();
+        tables(&schema(), &mut found);
+        let known = TABLES.iter().map(|table| {
+            let mut names: Vec<_> = table.keys.iter().map(|key| key.name.to_owned()).collect();
+            names.sort();
+            names
+        });
+        assert_eq!(found, known.collect());
+    }
+}

@@ -5,6 +5,7 @@ use super::mistakes::quoted;
 use super::shape::{Look, Name, Value};
 use super::values::ParallelLimit;
 use super::{Origin, Setting};
+use std::collections::HashSet;
 use std::ops::Range;
 use tidegate::{Limit, When};
 use tidegate_core::graph::{Graph, GraphError, Node, nearest};
@@ -24,8 +25,9 @@ fn get<'a, 't>((_, task): &Entry<'a, 't>, key: &str) -> Option<&'a Value<'t>> {
 /// among the others are found too.
 pub(super) fn graph(look: &mut Look<'_>, entries: &[Entry<'_, '_>]) -> Option<Graph> {
     let mut arrows: Vec<Vec<(String, Range<usize>)>> = Vec::new();
+    let names: HashSet<&str> = entries.iter().map(|(name, _)| name.get_ref().as_ref()).collect();
     for entry in entries {
-        arrows.push(dependencies(look, entry, entries));
+        arrows.push(dependencies(look, entry, entries, &names));
     }
     for _ in 0..CYCLES_MAX {
         let nodes = entries.iter().zip(&arrows).map(|(entry, after)| node(entry, after));
@@ -54,17 +56,17 @@ fn dependencies(
     look: &mut Look<'_>,
     entry: &Entry<'_, '_>,
     entries: &[Entry<'_, '_>],
+    names: &HashSet<&str>,
 ) -> Vec<(String, Range<usize>)> {
     let task = entry.0.get_ref();
     let mut known = Vec::new();
     let list = get(entry, "after").and_then(|value| value.get_ref().as_array());
     for value in list.into_iter().flat_map(|list| list.iter()) {
         let Some(name) = value.get_ref().as_str() else { continue };
-        let mut names = entries.iter().map(|(name, _)| name.get_ref().as_ref());
-        let told = GraphError::SelfDependency { task: task.to_string() };
         if name == task {
+            let told = GraphError::SelfDependency { task: task.to_string() };
             look.wrong(value.span(), told.to_string());
-        } else if names.any(|other: &str| other == name) {
+        } else if names.contains(name) {
             known.push((name.to_owned(), value.span()));
         } else if !name.trim().is_empty() {
             let names = entries.iter().map(|(name, _)| name.get_ref().as_ref());

@@ -20,7 +20,7 @@ pub(super) fn decode(source: Source, folder: PathBuf, given: &Given) -> Result<F
     let file = parse(&mut look).and_then(|table| whole_file(&mut look, &table, folder, given));
     match file {
         Some(file) if mistakes.is_empty() => Ok(file),
-        _ => Err(mistakes.sorted()),
+        _ => Err(mistakes.sorted(&source)),
     }
 }
 
@@ -37,7 +37,7 @@ fn parse<'t>(look: &mut Look<'t>) -> Option<DeTable<'t>> {
     let mut told: Option<usize> = None;
     for (at, what) in &not_toml {
         // A second one in the same line follows from the first.
-        if told.is_none_or(|before| text[before..at.start].contains('\n')) {
+        if told.is_none_or(|before| between(text, before, at.start).contains('\n')) {
             look.wrong(at.clone(), format!("this is not TOML: {what}"));
         }
         told = Some(at.start);
@@ -45,19 +45,25 @@ fn parse<'t>(look: &mut Look<'t>) -> Option<DeTable<'t>> {
     let mut header: Option<usize> = None;
     for (at, _) in twice {
         // Below a header that is there twice, so is every key.
-        if header.is_some_and(|header| !text[header..at.start].contains("\n[")) {
+        if header.is_some_and(|header| !between(text, header, at.start).contains("\n[")) {
             continue;
         }
-        let line = text[..at.start].rfind('\n').map_or(0, |newline| newline + 1);
-        let is_header = text[line..].starts_with('[');
+        let line = between(text, 0, at.start).rsplit('\n').next().unwrap_or_default();
+        let is_header = line.starts_with('[');
         header = is_header.then_some(at.start);
         let what = match is_header {
             true => "is there twice: put both together, or give one another name",
             false => "is there twice: keep one of them",
         };
-        look.wrong(at.clone(), format!("{} {what}", quoted(&text[at])));
+        let name = between(text, at.start, at.end).trim_matches(['"', '\'']);
+        look.wrong(at, format!("{} {what}", quoted(name)));
     }
     not_toml.is_empty().then(|| table.into_inner())
+}
+
+/// A part of the text; nothing where it is none.
+fn between(text: &str, start: usize, end: usize) -> &str {
+    text.get(start..end).unwrap_or_default()
 }
 
 fn whole_file(
@@ -75,9 +81,12 @@ fn whole_file(
 
     let limits = limits(look, table_of(table, "limits"));
     let entries: Vec<_> = table_of(table, "tasks").into_iter().flat_map(|t| t.iter()).collect();
-    if entries.is_empty() && table.get("tasks").is_none_or(|tasks| tasks.get_ref().is_table()) {
+    let no_table = table.get("tasks").is_some_and(|tasks| !tasks.get_ref().is_table());
+    let elsewhere = !table.contains_key("tasks") && keys::FILE.has(table, "tasks");
+    if entries.is_empty() && !no_table && !elsewhere {
         let at = table.get("tasks").map_or(0..0, |tasks| tasks.span());
-        look.wrong(at, "there are no tasks: define at least one, as in [tasks.hello] with run = \"echo hello\"");
+        let example = "[tasks.hello] with run = \"echo hello\"";
+        look.wrong(at, format!("there are no tasks: define at least one, as in {example}"));
     }
     let mut tasks: Vec<Task> = Vec::new();
     for (name, value) in &entries {
@@ -135,7 +144,7 @@ fn parallel_limit(
     let value = run.and_then(|run| run.get("parallel_limit"));
     let in_file = value.and_then(|value| match value.get_ref() {
         DeValue::String(text) => ParallelLimit::from_word(text),
-        DeValue::Table(table) => between(look, value, table),
+        DeValue::Table(table) => bounds(look, value, table),
         _ => number(value).filter(|&slots| slots > 0).map(ParallelLimit::Exactly),
     });
     let in_file = in_file.map(|value| Setting { value, from: Origin::File });
@@ -143,7 +152,7 @@ fn parallel_limit(
     given.parallel_limit.or(in_file).unwrap_or(default)
 }
 
-fn between(look: &mut Look<'_>, value: &Value<'_>, table: &DeTable<'_>) -> Option<ParallelLimit> {
+fn bounds(look: &mut Look<'_>, value: &Value<'_>, table: &DeTable<'_>) -> Option<ParallelLimit> {
     let bound = |key| table.get(key).and_then(number);
     match (bound("min"), bound("max")) {
         (Some(min), Some(max)) if min <= max => Some(ParallelLimit::Between(min, max)),

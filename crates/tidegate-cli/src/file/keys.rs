@@ -405,8 +405,10 @@ pub(super) fn home_of(name: &str) -> Option<(&'static str, &'static str)> {
         _ => {}
     }
     let homes = [(&RUN, "[run]"), (&TASK, "a task"), (&FILE, "the file itself")];
+    let parts = [(&EACH, "each"), (&WAIT_FOR, "wait_for"), (&BACKOFF, "backoff")];
     let exact = |table: &Table| table.key(name).map(|key| key.name);
-    let found = homes.iter().find_map(|(table, home)| Some((*home, exact(table)?)));
+    let mut all = homes.iter().chain(&parts);
+    let found = all.find_map(|(table, home)| Some((*home, exact(table)?)));
     found.or_else(|| homes.iter().find_map(|(table, home)| Some((*home, table.synonym(name)?))))
 }
 

@@ -36,27 +36,24 @@ pub(crate) struct Mistakes {
 }
 
 impl Mistakes {
-    /// Notes one. The same at the same place counts once.
     pub(super) fn add(&mut self, source: &Rc<Source>, at: Range<usize>, what: impl Into<String>) {
-        let what = what.into();
-        let same = |other: &Mistake| {
-            other.at == at && other.what == what && other.source.path == source.path
-        };
-        if !self.all.iter().any(same) {
-            self.all.push(Mistake { source: source.clone(), at, what });
-        }
+        self.all.push(Mistake { source: source.clone(), at, what: what.into() });
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// In the order of the lines; another file's behind those of the first.
-    pub(super) fn sorted(mut self) -> Self {
-        let first = self.all.first().map(|mistake| mistake.source.path.clone());
-        self.all.sort_by_key(|mistake| {
-            (Some(&mistake.source.path) != first.as_ref(), mistake.at.start, mistake.at.end)
-        });
+    /// In the order of the lines, those of this file before those of others. The same at the same
+    /// place counts once: several tasks may name one file of variables.
+    pub(super) fn sorted(mut self, first: &Source) -> Self {
+        fn order(mistake: &Mistake) -> (&PathBuf, usize, usize, &str) {
+            let Mistake { source, at, what } = mistake;
+            (&source.path, at.start, at.end, what)
+        }
+        let other = |mistake: &Mistake| mistake.source.path != first.path;
+        self.all.sort_by(|a, b| (other(a), order(a)).cmp(&(other(b), order(b))));
+        self.all.dedup_by(|a, b| order(a) == order(b));
         self
     }
 }

@@ -86,7 +86,10 @@ impl Table {
         let plain = snake_case(name);
         let names = || self.keys.iter().map(|key| key.name);
         if let Some(name) = self.synonym(&plain) {
-            format!("here it is called \"{name}\"")
+            // Others count the first attempt too.
+            let note =
+                if name == "retries" { ", and counts the attempts after the first" } else { "" };
+            format!("here it is called \"{name}\"{note}")
         } else if let Some(name) = names().find(|name| *name == plain) {
             format!("did you mean \"{name}\"?")
         } else if let Some((home, name)) = super::keys::home_of(&plain) {
@@ -97,6 +100,12 @@ impl Table {
         } else {
             format!("the keys here are {}", listed(names(), "and"))
         }
+    }
+
+    /// Whether a key is there under this name or one that others have for it.
+    pub(super) fn has(&self, table: &DeTable<'_>, name: &str) -> bool {
+        let other = |key: &Name<'_>| self.synonym(&snake_case(key.get_ref())) == Some(name);
+        table.contains_key(name) || table.keys().any(other)
     }
 
     /// The key that others call this.
@@ -146,6 +155,7 @@ impl Shape {
             Shape::Whole(min, max) if *max >= i64::from(i32::MAX) && *min >= 0 => {
                 format!("a whole number of at least {min}")
             }
+            Shape::Whole(i64::MIN, _) => "a whole number".to_owned(),
             Shape::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Shape::Number(min, max) => format!("a number from {min} to {max}"),
             Shape::Duration { zero } => {
@@ -157,6 +167,16 @@ impl Shape {
             Shape::List(what, ..) | Shape::Map(what, _) => (*what).to_owned(),
             Shape::Table(table) => table.example.to_owned(),
             Shape::Any(shapes) => listed(shapes.iter().map(Shape::words), "or"),
+        }
+    }
+
+    /// The largest whole number that this can be.
+    fn most(&self) -> Option<i64> {
+        match self {
+            Shape::Whole(_, max) => Some(*max),
+            Shape::Duration { .. } => Some(i64::MAX),
+            Shape::Any(shapes) => shapes.iter().find_map(Shape::most),
+            _ => None,
         }
     }
 
@@ -288,9 +308,14 @@ impl Look<'_> {
             DeValue::Array(_) => found.push_str("a list"),
             DeValue::Table(_) => found.push_str("a table"),
             DeValue::String(text) => found = quoted(text),
-            _ => push_plain(&mut found, &self.source.text[value.span()], 40),
+            _ => push_plain(&mut found, self.source.text.get(value.span()).unwrap_or_default(), 40),
         }
-        let what = format!("{key} cannot be {found}; it must be {}", shape.words());
+        let most = shape.most().filter(|_| value.get_ref().is_integer() && !found.starts_with('-'));
+        let over = most.filter(|&most| whole_number(value.get_ref()).is_none_or(|it| it > most));
+        let what = match over {
+            Some(most) => format!("{key} cannot be {found}; it must be at most {most}"),
+            None => format!("{key} cannot be {found}; it must be {}", shape.words()),
+        };
         let near = value.get_ref().as_str().and_then(|text| match shape {
             Shape::Words(words) => nearest(text, words.iter().copied()),
             _ => None,

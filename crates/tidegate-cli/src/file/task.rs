@@ -28,7 +28,7 @@ pub(super) fn decode(
 ) -> Option<Task> {
     let get = |key| table.get(key);
     let time = |key| shape::duration(get(key)?.get_ref());
-    if get("run").is_none() {
+    if !keys::TASK.has(table, "run") {
         let what = format!("task {} has no command: say run = \"…\"", quoted(name.get_ref()));
         look.wrong(name.span(), what);
     }
@@ -104,6 +104,8 @@ fn only_one<'t, 's>(
         keys.iter().filter_map(|&key| table.get(key).map(|value| (key, value))).collect();
     match *there {
         [one] => return Some(one),
+        // An unknown key has been told of, and may be the one.
+        [] if table.keys().any(|name| known.key(name.get_ref()).is_none()) => {}
         [] => {
             let all = listed(*keys, "or");
             look.wrong(value.span(), format!("{what} names nothing: give it one of {all}"));

@@ -1,0 +1,10 @@
+//! The binary as it is used: what it prints, and how it ends.
+
+#![allow(clippy::unwrap_used, reason = "what cannot happen in a test fails it")]
+
+mod dry_run;
+mod mistakes;
+mod places;
+mod rest;
+mod settings;
+mod support;

@@ -1,0 +1,62 @@
+//! Which file is read, and what is said of one that cannot be.
+
+use crate::support::{Scene, golden};
+
+const GOOD: &str = "[tasks.a]\nrun = \"true\"\n";
+
+#[test]
+fn the_nearest_file_upwards_is_read_and_its_folder_is_where_paths_begin() {
+    let scene = Scene::with(GOOD).file("down/deeper/x", "").file("down/tidegate.toml", GOOD);
+    let plan = scene.call_in("down/deeper", &["run", "--dry-run", "--format", "json"]).json();
+    assert_eq!(plan["file"], "../tidegate.toml");
+    assert_eq!(plan["folder"], "FOLDER/down");
+    assert_eq!(plan["name"], "down");
+    assert_eq!(plan["waves"][0][0]["dir"], "FOLDER/down");
+    let named =
+        scene.call_in("down", &["run", "../tidegate.toml", "--dry-run", "--format", "json"]);
+    assert_eq!(named.json()["folder"], "FOLDER");
+}
+
+#[test]
+fn without_a_file_the_folders_are_named_that_were_looked_in() {
+    let scene = Scene::new().file("down/x", "");
+    let said = scene.call_in("down", &["run", "--dry-run"]).wrong();
+    assert!(
+        said.starts_with(
+            "tidegate: there is no tidegate.toml in FOLDER/down, nor above it in FOLDER, /"
+        ),
+        "{said}"
+    );
+    assert!(said.ends_with(", /; name a file, or write one with \"tidegate init\"\n"), "{said}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_why() {
+    let scene = Scene::with(GOOD)
+        .file("latin.toml", b"[tasks.a]\nrun = \"gr\xfc\xdfe\"\n")
+        .file("utf16.toml", b"\xff\xfe[\0t\0")
+        .file("empty/x", "");
+    let said: Vec<String> = ["missing.toml", "latin.toml", "utf16.toml", ".", "empty"]
+        .iter()
+        .map(|file| scene.call(&["run", file, "--dry-run"]).wrong())
+        .collect();
+    golden("golden/unreadable.txt", &said.concat());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_is_a_file_that_cannot_be_read() {
+    let scene = Scene::new();
+    std::os::unix::fs::symlink("tidegate.toml", scene.path().join("tidegate.toml")).unwrap();
+    let said = scene.call(&["run", "--dry-run"]).wrong();
+    assert!(said.starts_with("tidegate: cannot read tidegate.toml: "), "{said}");
+}
+
+#[test]
+fn a_mark_of_the_encoding_and_line_ends_of_windows_are_passed_over() {
+    let scene = Scene::with("\u{feff}[tasks.a]\r\nrun = \"true\"\r\n");
+    scene.call(&["run", "--dry-run"]).good();
+    let said =
+        Scene::with("\u{feff}x = 1\r\n[tasks.a]\r\nrun = \"true\"\r\n").call(&["run", "--dry-run"]);
+    assert!(said.wrong().starts_with("tidegate.toml:1:1: unknown key \"x\""));
+}
