@@ -285,6 +285,7 @@ impl Others {
             not_before: None,
             input: None,
             parent: None,
+            retry_of: None,
             items: Vec::new(),
             keys: Vec::new(),
         })

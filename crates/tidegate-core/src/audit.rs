@@ -276,7 +276,10 @@ impl Audit<'_> {
         let (life, kind) = (&row.life, row.life.state.kind());
         let has_begun = matches!(kind, Kind::Active | Kind::Deferred | Kind::Parked);
         let never_claimed = matches!(kind, Kind::Blocked | Kind::Skipped);
+        let taken_over = life.is_taken_over() && self.head.retry_of.is_some();
         let claimed = matches!(life.state, State::Running { .. }) || kind == Kind::Succeeded;
+        let claimed = claimed && !taken_over;
+        let never_claimed = never_claimed || taken_over;
         let checks = [
             (!claimed || life.fence.0 >= 1, "was claimed without a fence"),
             (!never_claimed || life.fence.0 == 0, "has a fence and was never ready"),
@@ -454,13 +457,14 @@ fn is_derived(rule: &str) -> bool {
 const INSTANT: Duration = Duration::from_micros(1);
 
 fn is_end(what: Happened) -> bool {
-    use Happened::{Cancelled, Failed, Skipped, Succeeded, TimedOut};
-    matches!(what, Succeeded | Failed | TimedOut | Cancelled | Skipped)
+    use Happened::{Cancelled, Failed, Skipped, Succeeded, TakenOver, TimedOut};
+    matches!(what, Succeeded | Failed | TimedOut | Cancelled | Skipped | TakenOver)
 }
 
 /// What the record of a task's end says, if it has ended.
 fn end_of(life: &Life) -> Option<Happened> {
     Some(match life.state.kind() {
+        Kind::Succeeded if life.is_taken_over() => Happened::TakenOver,
         Kind::Succeeded => Happened::Succeeded,
         Kind::Failed => Happened::Failed,
         Kind::TimedOut => Happened::TimedOut,

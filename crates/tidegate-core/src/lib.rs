@@ -13,7 +13,7 @@
 //! - [`wait`]: waits that a store knows; [`limit`]: bounds that all workers share.
 //! - [`dispatcher`]: the state of one worker, and what it does about what happens.
 //! - [`explain`]: why a task is not running; [`load`]: what follows from the load of a machine.
-//! - [`retention`]: what a store no longer keeps.
+//! - [`retention`]: what a store no longer keeps; [`retry`]: what a new run takes over from an old one.
 //! - [`duration`]: durations as people write them (`"5m"`, `"1h30m"`, `"90"`).
 //! - [`RunId`], [`TaskExecutionId`], [`Timestamp`].
 
@@ -32,6 +32,7 @@ pub mod load;
 pub mod memory;
 pub mod plan;
 pub mod retention;
+pub mod retry;
 pub mod rows;
 pub mod slot;
 pub mod store;

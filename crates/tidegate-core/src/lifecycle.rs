@@ -8,6 +8,8 @@
 //!    └──────▶ Skipped     │ └─────── Parked ◀─┘    │                └─▶ Cancelled
 //!                         └────────────────────────┘
 //!        retry after back-off, snooze, hand-back, recovery
+//!
+//! Blocked ── taken over from an older run ──▶ Succeeded
 //! ```
 //!
 //! [`Life::next`] says what an [`Event`] makes of a task, as a [`Transition`] that a store then
@@ -289,6 +291,8 @@ pub enum Event {
     },
     /// Its rule can no longer be met.
     Skip,
+    /// It has succeeded in an older run, which its own is a retry of.
+    TakeOver,
     /// A worker takes it.
     Claim { worker: WorkerId },
     /// The body is entered.
@@ -458,6 +462,11 @@ impl Life {
         }
     }
 
+    /// Whether it has succeeded in the run that its own is a retry of, and was never entered here.
+    pub fn is_taken_over(&self) -> bool {
+        self.state == State::Succeeded && self.entries == 0
+    }
+
     /// Whether its process has died so often that it has to run alone.
     pub fn is_suspect(&self) -> bool {
         self.recoveries >= SUSPECT_FROM
@@ -515,6 +524,10 @@ impl Life {
             },
             Event::Skip => match kind {
                 Kind::Blocked => to.state = State::Skipped,
+                _ => return not_now,
+            },
+            Event::TakeOver => match kind {
+                Kind::Blocked => to.state = State::Succeeded,
                 _ => return not_now,
             },
             Event::Claim { worker } => match self.state {

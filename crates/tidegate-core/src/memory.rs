@@ -147,6 +147,11 @@ impl Store for MemoryStore {
         })
     }
 
+    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>> {
+        let first = run.task(TaskIndex::from_u32(0));
+        self.with(move |memory| memory.kept(first, Payload::Input))
+    }
+
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
         self.with(move |memory| memory.records_after(run, after, limit))
     }
@@ -548,6 +553,7 @@ impl Memory {
             priority: head.priority,
             idempotency_key: head.key.clone(),
             parent: head.parent,
+            retry_of: head.retry_of,
             submitted_at: head.submitted_at,
             paused_at: head.paused_at,
             ended: head.ended,

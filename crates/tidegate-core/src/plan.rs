@@ -81,6 +81,9 @@ pub struct TaskPlan {
     pub parkable: bool,
     /// Where the list is found for each of whose items it is done, in a run of their own.
     pub each: Option<String>,
+    /// What tells its definition from another, besides all this: a task whose fingerprint is another
+    /// is not taken over by a retry.
+    pub fingerprint: Option<String>,
     /// The limits it has to hold while it runs.
     pub limits: Vec<LimitUse>,
 }
@@ -145,6 +148,7 @@ impl Default for TaskPlan {
             priority: 0,
             parkable: false,
             each: None,
+            fingerprint: None,
             limits: Vec::new(),
         }
     }
@@ -294,10 +298,12 @@ impl TaskPlan {
                 write!(text, " {field}={}ns", limit.as_nanos())?;
             }
         }
-        match &self.each {
-            Some(source) => writeln!(text, " each={}", Quoted(source)),
-            None => writeln!(text),
+        for (field, value) in [("each", &self.each), ("fingerprint", &self.fingerprint)] {
+            if let Some(value) = value {
+                write!(text, " {field}={}", Quoted(value))?;
+            }
         }
+        writeln!(text)
     }
 }
 
@@ -498,6 +504,11 @@ impl Line<'_> {
         rest.map(|rest| self.rest = rest).is_some()
     }
 
+    /// The text in quotes of this field, which may be missing.
+    fn optional_quoted(&mut self, field: &str) -> Result<Option<String>, BrokenLine> {
+        self.goes_on_with(field).then(|| self.quoted()).transpose()
+    }
+
     /// The value of this field, which may be missing.
     fn optional<T>(
         &mut self,
@@ -637,7 +648,8 @@ fn read_task_line(line: &mut Line<'_>) -> Result<(Node, TaskPlan), BrokenLine> {
     };
     task.rules.queue_timeout = line.optional(" queue_timeout=", duration)?;
     task.rules.deadline = line.optional(" deadline=", duration)?;
-    task.each = if line.goes_on_with(" each=") { Some(line.quoted()?) } else { None };
+    task.each = line.optional_quoted(" each=")?;
+    task.fingerprint = line.optional_quoted(" fingerprint=")?;
     Ok((node, task))
 }
 
@@ -655,6 +667,6 @@ fn read_retry(line: &mut Line<'_>) -> Result<(u32, Backoff), BrokenLine> {
 fn read_limit(line: &mut Line<'_>) -> Result<LimitUse, BrokenLine> {
     let name = line.quoted()?;
     let units = line.field(" units=", parsed)?;
-    let key = if line.goes_on_with(" key=") { Some(line.quoted()?) } else { None };
+    let key = line.optional_quoted(" key=")?;
     Ok(LimitUse { name, key, units })
 }

@@ -113,6 +113,8 @@ pub struct Head {
     pub key: Option<String>,
     /// The task that has begun it and is given what it comes to.
     pub parent: Option<TaskKey>,
+    /// The run that it is a retry of. It may be gone.
+    pub retry_of: Option<RunId>,
     /// Nothing of it starts before.
     pub not_before: Option<Timestamp>,
     /// When it was submitted.

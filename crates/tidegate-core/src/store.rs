@@ -71,6 +71,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// have not, are left out.
     fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>>;
 
+    /// What a run works on; `None` if that is nothing, or there is no such run.
+    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>>;
+
     /// What was recorded after `after`, in order, at most `limit` rows; of one run or of all.
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>>;
 
@@ -285,10 +288,21 @@ pub struct NewRun {
     pub input: Option<Bytes>,
     /// Of a run that a task begins: which one.
     pub parent: Option<Parent>,
+    /// Of a run that takes over what has succeeded in an older one: which one.
+    pub retry_of: Option<RetryOf>,
     /// Of a run of items: what each of them is.
     pub items: Vec<Bytes>,
     /// The keys of the limits of each task that has such with keys, in the order of its plan.
     pub keys: Vec<(TaskIndex, Vec<Arc<str>>)>,
+}
+
+/// The run that a new one takes over from. See [`retry`](crate::retry) for what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryOf {
+    /// Which. It has ended.
+    pub run: RunId,
+    /// Tasks of the new run that run again whatever they came to.
+    pub again: Vec<TaskIndex>,
 }
 
 /// The task that begins a run and waits for it. The run has its pause, is cancelled when the task
@@ -356,6 +370,33 @@ pub enum Refusal {
         /// How many may.
         max: u32,
     },
+    /// Another run has this key, and is not a retry of the same run, or this is not.
+    KeyOfAnother {
+        /// The key.
+        key: String,
+        /// Who has it.
+        by: RunId,
+    },
+    /// The run that it was to be a retry of does not exist. It may have been pruned.
+    NoRun {
+        /// Which.
+        run: RunId,
+    },
+    /// The run that it was to be a retry of has not ended.
+    NotEnded {
+        /// Which.
+        run: RunId,
+    },
+    /// The run that it was to be a retry of is that of the items of a task, and goes with that one's.
+    RunOfItems {
+        /// Which.
+        run: RunId,
+    },
+    /// All tasks of the run that it was to be a retry of have succeeded, and nothing has changed.
+    NothingLeft {
+        /// Which.
+        run: RunId,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -373,6 +414,26 @@ impl fmt::Display for Refusal {
                     "{waiting} runs wait in queue \"{queue}\", which takes in no more than "
                 )?;
                 write!(f, "{max}; submit it again later, or set a larger waiting_max")
+            }
+            Refusal::KeyOfAnother { key, by } => {
+                write!(
+                    f,
+                    "the key \"{key}\" belongs to run {by}, and only one of the two is a retry, "
+                )?;
+                f.write_str("or they are of different runs; use another key")
+            }
+            Refusal::NoRun { run } => {
+                write!(f, "there is no run {run} in this store; it may have been pruned")
+            }
+            Refusal::NotEnded { run } => {
+                write!(f, "run {run} has not ended; wait for its end, or cancel it")
+            }
+            Refusal::RunOfItems { run } => {
+                write!(f, "run {run} is that of the items of a task; retry the run of that task")
+            }
+            Refusal::NothingLeft { run } => {
+                write!(f, "nothing is left to do of run {run}: all of it has succeeded, ")?;
+                f.write_str("and nothing has changed; name tasks that are to run again")
             }
         }
     }
@@ -628,11 +689,13 @@ pub enum Happened {
     Recovered,
     /// It waits as a row.
     Parked,
+    /// It had succeeded in the run that its own is a retry of, and does not run again.
+    TakenOver,
 }
 
 impl Happened {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Happened; 10] = [
+    pub const ALL: [Happened; 11] = [
         Happened::Succeeded,
         Happened::Failed,
         Happened::TimedOut,
@@ -643,6 +706,7 @@ impl Happened {
         Happened::HandedBack,
         Happened::Recovered,
         Happened::Parked,
+        Happened::TakenOver,
     ];
 
     /// The number stores keep; it never changes its meaning.
@@ -668,6 +732,7 @@ impl Happened {
             Happened::HandedBack => "handed_back",
             Happened::Recovered => "recovered",
             Happened::Parked => "parked",
+            Happened::TakenOver => "taken_over",
         }
     }
 }
@@ -695,6 +760,8 @@ pub struct RunSummary {
     pub idempotency_key: Option<String>,
     /// The task that has begun it.
     pub parent: Option<TaskKey>,
+    /// The run that it is a retry of. It may be gone.
+    pub retry_of: Option<RunId>,
     /// When it was submitted.
     pub submitted_at: Timestamp,
     /// Since when it is paused.

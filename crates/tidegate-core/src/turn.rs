@@ -14,6 +14,7 @@
 mod claim;
 mod limits;
 mod repair;
+mod retry;
 mod waits;
 
 use crate::graph::{Consequence, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, Verdict};
@@ -366,8 +367,8 @@ impl<'t, R: Rows> Taking<'t, R> {
             return Ok(Ok(Submitted { key, id, existing: !self.turn.again }));
         }
         let Some(key) = &new.key else {
-            if let Some(full) = self.full(new)? {
-                return Ok(Err(full));
+            if let Some(refusal) = self.refused(new)? {
+                return Ok(Err(refusal));
             }
             return Ok(Ok(Submitted { key: self.begin(new)?, id, existing: false }));
         };
@@ -378,18 +379,29 @@ impl<'t, R: Rows> Taking<'t, R> {
         };
         if let Some(before) = known {
             let run = self.run(before)?;
-            let by = self.head(run).id;
+            let Head { id: by, retry_of, .. } = *self.head(run);
+            if retry_of != new.retry_of.as_ref().map(|retry| retry.run) {
+                return Ok(Err(Refusal::KeyOfAnother { key: key.clone(), by }));
+            }
             return Ok(match self.input(run)? == new.input {
                 true => Ok(Submitted { key: before, id: by, existing: true }),
                 false => Err(Refusal::KeyTaken { key: key.clone(), by }),
             });
         }
-        if let Some(full) = self.full(new)? {
-            return Ok(Err(full));
+        if let Some(refusal) = self.refused(new)? {
+            return Ok(Err(refusal));
         }
         let run = self.begin(new)?;
         self.new_keys.insert(names, run);
         Ok(Ok(Submitted { key: run, id, existing: false }))
+    }
+
+    /// Why a run cannot begin, if it cannot.
+    fn refused(&mut self, new: &NewRun) -> Result<Option<Refusal>, R::Error> {
+        match self.cannot_retry(new)? {
+            Some(refusal) => Ok(Some(refusal)),
+            None => self.full(new),
+        }
     }
 
     /// Why there is no room for a further run in its queue, if there is none. For what a task begins
@@ -431,6 +443,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             priority: new.priority,
             key: new.key.clone(),
             parent: None,
+            retry_of: new.retry_of.as_ref().map(|retry| retry.run),
             not_before: new.not_before,
             submitted_at: self.turn.now,
             paused_at: None,
@@ -480,6 +493,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         for (index, keys) in &new.keys {
             self.keep(key.task(*index), Payload::Keys, Some(&crate::limit::encode_keys(keys)))?;
         }
+        self.take_over(run, new)?;
         Ok(key)
     }
 
@@ -893,6 +907,7 @@ fn happened(from: &Life, event: &Event, to: &Life) -> Option<(Happened, Option<R
         _ => false,
     };
     Some(match (&to.state, event) {
+        (State::Succeeded, Event::TakeOver) => (Happened::TakenOver, None),
         (State::Succeeded, _) => (Happened::Succeeded, None),
         (State::Skipped, _) => (Happened::Skipped, Some(Reason::Upstream)),
         (&State::Failed(reason), _) => (Happened::Failed, Some(reason)),

@@ -84,6 +84,7 @@ fn events(fence: Fence) -> Vec<(&'static str, Event)> {
     vec![
         ("unblock", Event::Unblock { not_before: at(0) }),
         ("skip", Event::Skip),
+        ("take over", Event::TakeOver),
         ("claim", Event::Claim { worker: WORKER }),
         ("begin", Event::Begin { fence }),
         ("defer", Event::Defer { fence, active, wait: "snow".into() }),
@@ -109,6 +110,7 @@ const TABLE: &str = "
                Blocked    Ready      Claimed    Active     Deferred   Parked     Stopping
 unblock        Ready      .          .          .          .          .          .
 skip           Skipped    .          .          .          .          .          .
+take over      Succeeded  .          .          .          .          .          .
 claim          .          Claimed    .          .          .          .          .
 begin          .          .          Active     .          .          .          .
 defer          .          .          .          Deferred   .          .          .
@@ -170,8 +172,8 @@ fn what_a_worker_says_with_another_fence_is_refused_in_every_state() {
             for (name, event) in events(shown) {
                 let answer = next(&life, &event, at(200));
                 match name {
-                    "unblock" | "skip" | "claim" | "wake" | "recover" | "stop" | "cancel"
-                    | "clock" => {}
+                    "unblock" | "skip" | "take over" | "claim" | "wake" | "recover" | "stop"
+                    | "cancel" | "clock" => {}
                     _ => assert_eq!(answer, Err(Refused::Stale { held: FENCE, shown }), "{name}"),
                 }
             }

@@ -51,6 +51,7 @@ fn submit(plan: &Arc<Plan>, id: u128) -> NewRun {
         not_before: None,
         input: None,
         parent: None,
+        retry_of: None,
         items: Vec::new(),
         keys: Vec::new(),
     }
@@ -121,6 +122,7 @@ impl Stored {
             cancelled: false,
             failing: false,
             parent: None,
+            retry_of: None,
             open: 2,
             awaited: false,
             ended: None,

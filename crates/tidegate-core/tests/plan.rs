@@ -29,6 +29,7 @@ fn small() -> Plan {
         priority: -7,
         parkable: true,
         each: Some("customers \"all\"".into()),
+        fingerprint: Some("sh -c \"load\"".into()),
         limits: vec![
             LimitUse { name: "warehouse".into(), key: Some("customer.id".into()), units: 2 },
             LimitUse { name: "\u{2028}\t".into(), key: None, units: 1 },
@@ -43,7 +44,7 @@ const SMALL: &str = r#"tidegate plan 1
 workflow "nightly etl" on_failure=keep_going
 task "extract" when=all_succeeded weight=1 priority=0 parkable=no
 retry times=0 first=1000000000ns factor=2 longest=300000000000ns jitter=0.1
-task "load \"all\"\n" when=all_succeeded weight=2 priority=-7 parkable=yes timeout=1ns queue_timeout=3600000000000ns deadline=18446744073709551615999999999ns each="customers \"all\""
+task "load \"all\"\n" when=all_succeeded weight=2 priority=-7 parkable=yes timeout=1ns queue_timeout=3600000000000ns deadline=18446744073709551615999999999ns each="customers \"all\"" fingerprint="sh -c \"load\""
 after "extract"
 retry times=3 first=500000000ns factor=1.5 longest=60000000000ns jitter=0
 limit "warehouse" units=2 key="customer.id"
@@ -312,14 +313,16 @@ fn any_task() -> impl Strategy<Value = TaskPlan> {
         .prop_map(|(name, key, units)| LimitUse { name, key, units });
     let limits = prop::collection::vec(limit, 0..3);
     let each = prop::option::of(any_text());
-    (rules, clock(), any::<u32>(), any::<i32>(), any::<bool>(), each, limits).prop_map(
-        |(rules, timeout, weight, priority, parkable, each, limits)| TaskPlan {
+    let fingerprint = prop::option::of(any_text());
+    (rules, clock(), any::<u32>(), any::<i32>(), any::<bool>(), each, fingerprint, limits).prop_map(
+        |(rules, timeout, weight, priority, parkable, each, fingerprint, limits)| TaskPlan {
             rules,
             timeout,
             weight,
             priority,
             parkable,
             each,
+            fingerprint,
             limits,
         },
     )

@@ -52,6 +52,7 @@ fn submit(id: RunId, plan: &Arc<Plan>) -> NewRun {
         not_before: None,
         input: None,
         parent: None,
+        retry_of: None,
         items: Vec::new(),
         keys: Vec::new(),
     }

@@ -78,6 +78,7 @@ async fn submit(
             not_before: None,
             input: Some(input.clone()),
             parent: None,
+            retry_of: None,
             items: Vec::new(),
             keys: Vec::new(),
         };

@@ -181,6 +181,7 @@ fn new_run(plan: &Arc<Plan>, queue: &str) -> NewRun {
         not_before: None,
         input: Some(Bytes::from(&br#"{"a":1,"b":[1,2,3],"c":"some text"}"#[..])),
         parent: None,
+        retry_of: None,
         items: Vec::new(),
         keys: Vec::new(),
     }

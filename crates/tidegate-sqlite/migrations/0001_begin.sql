@@ -70,7 +70,7 @@ CREATE TABLE task (
     outcome      INTEGER,
     run_ended_at INTEGER,
     parent_task  INTEGER,
-    retry_of     INTEGER,
+    retry_of     BLOB,
     unrecorded   INTEGER
 ) STRICT;
 

@@ -48,6 +48,7 @@ pub(crate) struct StoredHead {
     priority: i32,
     key: Option<String>,
     parent: Option<i64>,
+    retry_of: Option<[u8; 16]>,
     not_before: Option<i64>,
     submitted_at: i64,
     paused_at: Option<i64>,
@@ -112,6 +113,7 @@ fn read_head(row: &Columned<'_>, id: [u8; 16]) -> rusqlite::Result<StoredHead> {
         parent: row.get(35)?,
         open: row.get(36)?,
         awaited: flag(row, 37)?,
+        retry_of: row.get(38)?,
     })
 }
 
@@ -123,7 +125,7 @@ fn flag(row: &Columned<'_>, at: usize) -> rusqlite::Result<bool> {
 /// Reads the gate and the alarm, which
 /// [`SELECT_TASK_AND_PLACE`](crate::sql::SELECT_TASK_AND_PLACE) has besides.
 pub(crate) fn read_place(row: &Columned<'_>) -> rusqlite::Result<(Option<i64>, Option<i64>)> {
-    Ok((row.get(38)?, row.get(39)?))
+    Ok((row.get(39)?, row.get(40)?))
 }
 
 impl Stored {
@@ -190,6 +192,7 @@ impl StoredHead {
             priority: self.priority,
             key: self.key,
             parent: self.parent.map(TaskKey),
+            retry_of: self.retry_of.map(run_id),
             not_before: self.not_before.map(timestamp),
             submitted_at: timestamp(self.submitted_at),
             paused_at: self.paused_at.map(timestamp),
@@ -254,7 +257,7 @@ pub(crate) struct Belongs {
     pub(crate) lane: i64,
 }
 
-/// Binds what of a task never changes: number 31 to 40.
+/// Binds what of a task never changes: number 31 to 41.
 pub(crate) fn bind_lasting(
     statement: &mut Statement<'_>,
     row: &Row,
@@ -272,6 +275,7 @@ pub(crate) fn bind_lasting(
         bind.time(38, head.not_before)?;
         bind.value(39, head.submitted_at.as_micros())?;
         bind.maybe(40, head.parent.map(|task| task.0))?;
+        bind.maybe(41, head.retry_of.map(|run| run.as_u128().to_be_bytes()))?;
     }
     Ok(())
 }

@@ -201,6 +201,14 @@ impl Reading {
         Ok(found.collect::<rusqlite::Result<_>>()?)
     }
 
+    pub(crate) fn input(&mut self, run: RunKey) -> Result<Option<Bytes>, Error> {
+        let find = "SELECT body FROM payload WHERE task = ?1 AND kind = ?2";
+        let input = self.connection.query_row(find, (run.0, Payload::Input.code()), |row| {
+            Ok(Bytes::from(row.get_ref(0)?.as_blob()?))
+        });
+        Ok(input.optional()?)
+    }
+
     pub(crate) fn records(
         &mut self,
         run: Option<RunKey>,
@@ -409,6 +417,7 @@ fn summary(row: &Row) -> Option<RunSummary> {
         priority: head.priority,
         idempotency_key: head.key.clone(),
         parent: head.parent,
+        retry_of: head.retry_of,
         submitted_at: head.submitted_at,
         paused_at: head.paused_at,
         ended: head.ended,

@@ -11,7 +11,7 @@ macro_rules! task_columns {
         "key, idx, plan, lane, state, reason, fence, attempt, entries, recoveries, active, started, \
          stopping, worker, since, due, begun_at, waits_since, waits_for, turn, ended_at, has_waits, \
          behind, claim_order, run_id, workflow, priority, run_key, not_before, submitted_at, \
-         paused_at, cancelled, failing, outcome, run_ended_at, parent_task, open, awaited"
+         paused_at, cancelled, failing, outcome, run_ended_at, parent_task, open, awaited, retry_of"
     };
 }
 
@@ -172,10 +172,10 @@ statements! {
               started, stopping, worker, since, due, begun_at, waits_since, waits_for, turn, gate, \
               behind, claim_order, alarm, has_waits, ended_at, paused_at, cancelled, failing, \
               outcome, run_ended_at, open, awaited, idx, plan, lane, run_id, workflow, priority, \
-              run_key, not_before, submitted_at, parent_task) \
+              run_key, not_before, submitted_at, parent_task, retry_of) \
               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
               ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, \
-              ?35, ?36, ?37, ?38, ?39, ?40)";
+              ?35, ?36, ?37, ?38, ?39, ?40, ?41)";
     update = concat!(update_task!(), " WHERE key = ?1");
     /// The first task of a run, with what of the run changes.
     update_first = concat!(update_task!(), ", paused_at = ?24, cancelled = ?25, failing = ?26, \

@@ -153,6 +153,10 @@ impl Store for SqliteStore {
         Box::pin(self.readers.read(move |reading| reading.outputs(first, tasks)))
     }
 
+    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>> {
+        Box::pin(self.readers.read(move |reading| reading.input(run)))
+    }
+
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
         Box::pin(self.readers.read(move |reading| reading.records(run, after, limit)))
     }

@@ -24,6 +24,7 @@ pub mod reading;
 pub mod retakes;
 pub mod retention;
 pub mod retries;
+pub mod retries_of_runs;
 pub mod signals;
 pub mod size;
 pub mod submits;

@@ -445,6 +445,34 @@ macro_rules! conformance {
                     signals_that_nobody_will_receive_any_more_go
                     pauses_words_and_signals_go_with_their_run
                     ;
+                retries_of_runs:
+                    a_retry_takes_over_what_has_succeeded_and_does_the_rest
+                    what_was_taken_over_is_given_to_whatever_comes_after_it
+                    what_follows_from_what_was_taken_over_can_begin_in_the_same_turn
+                    what_has_changed_runs_again_with_all_that_comes_after_it
+                    a_task_that_is_new_runs_and_one_that_is_gone_is_dropped
+                    a_rule_is_looked_at_again_with_what_was_taken_over
+                    what_is_skipped_as_it_was_is_no_reason_to_run_again
+                    what_is_asked_for_runs_again_with_all_that_comes_after_it
+                    another_input_takes_over_nothing
+                    a_retry_whose_answer_was_lost_is_the_same_run
+                    a_retry_of_a_retry_takes_over_from_that_one
+                    a_run_can_be_retried_more_than_once
+                    a_cancelled_run_is_retried
+                    a_run_that_ran_out_of_time_is_retried
+                    a_run_that_has_not_ended_is_not_retried
+                    a_run_that_ends_in_the_same_turn_is_retried
+                    a_run_that_does_not_exist_is_not_retried
+                    a_run_of_which_nothing_is_left_is_not_retried
+                    a_key_belongs_to_a_retry_of_one_run
+                    a_run_goes_although_its_retry_is_there
+                    a_list_that_has_succeeded_is_taken_over_as_a_whole
+                    items_that_have_succeeded_are_taken_over_by_their_bytes_one_for_one
+                    items_run_again_where_something_above_them_does
+                    items_that_are_defined_otherwise_run_again
+                    a_list_of_whose_items_none_is_left_ends_at_once
+                    a_run_of_items_is_not_retried_by_itself
+                    ;
                 waiting:
                     a_queue_takes_in_as_many_runs_as_may_wait
                     runs_of_one_turn_count

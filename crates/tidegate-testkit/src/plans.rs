@@ -86,6 +86,12 @@ impl Sketch {
         self
     }
 
+    /// What tells its definition from another.
+    pub fn fingerprint(mut self, fingerprint: &str) -> Self {
+        self.tasks.last_mut().expect(SAID_OF_A_TASK).fingerprint = Some(fingerprint.to_owned());
+        self
+    }
+
     /// It takes this of a limit.
     pub fn limit(mut self, used: impl Into<LimitUse>) -> Self {
         self.tasks.last_mut().expect(SAID_OF_A_TASK).limits.push(used.into());

@@ -16,6 +16,8 @@ pub(crate) struct Subject<'s> {
     pub(crate) run: RunId,
     pub(crate) rules: &'s Rules,
     pub(crate) not_before: Option<Timestamp>,
+    /// Whether its run has just begun and takes over from another.
+    pub(crate) is_new_retry: bool,
     /// Whether the task that has begun its run has ended, other than by success.
     pub(crate) is_orphan: bool,
     /// Whether something came in the turn that a task may have waited for: a signal, the end of a
@@ -42,7 +44,8 @@ pub(crate) fn allows(subject: &Subject<'_>, turn: &Turn, from: &Life, to: &Life)
         });
     }
     // What wakes a task may come before its run is asked for, and after.
-    let parts: [Part; 8] = [woken, recovered, clocked, cancelled, settled, woken, claimed, begun];
+    let parts: [Part; 9] =
+        [woken, recovered, clocked, cancelled, taken_over, settled, woken, claimed, begun];
     for part in parts {
         also(&mut lives, |life| {
             let events = part(subject, turn, life);
@@ -98,6 +101,10 @@ fn cancelled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
     let by_user = by_user.then_some(CancelledBy::User);
     let by_parent = by_parent.then_some(CancelledBy::Upstream);
     by_user.into_iter().chain(by_parent).map(|by| Event::Cancel { by }).collect()
+}
+
+fn taken_over(subject: &Subject<'_>, _: &Turn, _: &Life) -> Vec<Event> {
+    subject.is_new_retry.then_some(Event::TakeOver).into_iter().collect()
 }
 
 fn settled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {

@@ -187,6 +187,7 @@ impl World {
             not_before: None,
             input: None,
             parent: None,
+            retry_of: None,
             items: Vec::new(),
             keys: Vec::new(),
         }
@@ -481,7 +482,17 @@ fn check_run(
         let not_before = watched.not_before;
         let (key, run) = (task.key, view.run.id);
         let something_came = something_came(turn, turned);
-        let subject = Subject { key, run, rules, not_before, is_orphan, something_came, latest };
+        let is_new_retry = before.is_none() && view.run.retry_of.is_some();
+        let subject = Subject {
+            key,
+            run,
+            rules,
+            not_before,
+            is_new_retry,
+            is_orphan,
+            something_came,
+            latest,
+        };
         assert!(
             replay::allows(&subject, turn, from, &task.life),
             "the lifecycle does not allow what a turn has made of a task\n\

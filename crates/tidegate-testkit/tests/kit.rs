@@ -48,6 +48,7 @@ fn submit(id: u64) -> Arc<Turn> {
         not_before: None,
         input: None,
         parent: None,
+        retry_of: None,
         items: Vec::new(),
         keys: Vec::new(),
     });

@@ -49,6 +49,7 @@ pub(crate) fn new_run(plan: &Arc<Plan>, input: &[u8]) -> NewRun {
         not_before: None,
         input: Some(Bytes::from(input)),
         parent: None,
+        retry_of: None,
         items: Vec::new(),
         keys: Vec::new(),
     }

@@ -46,6 +46,7 @@ fn items_with(parent: &Claimed, count: u32, on_failure: OnFailure, task: TaskPla
         not_before: None,
         input: None,
         parent: Some(right_of(parent)),
+        retry_of: None,
         items: (0..count).map(|at| bytes(&format!("item {at}"))).collect(),
         keys: Vec::new(),
     }

@@ -186,6 +186,7 @@ fn items_of(execution: TaskExecutionId, (task, fence): Name, items: &Birth) -> N
         not_before: None,
         input: None,
         parent: Some(Parent::new(task, fence, WaitId::new(WaitKind::Child, "items", 0))),
+        retry_of: None,
         items: items.tempers.iter().map(|_| Bytes::from(&b"an item"[..])).collect(),
         keys: items.keys.clone(),
     }

@@ -761,6 +761,7 @@ fn beget(
         not_before: None,
         input: None,
         parent: Some(parent),
+        retry_of: None,
         items: (0..items).map(|_| Bytes::from(&b"an item"[..])).collect(),
         keys: birth.keys.clone(),
     }

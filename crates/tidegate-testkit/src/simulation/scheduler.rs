@@ -531,6 +531,7 @@ impl Simulation {
                     not_before: chance.one_in(5).then(|| now + chance.millis(0, 10_000)),
                     input: (input > 0).then(|| Arc::from([input.min(1)])),
                     parent: None,
+                    retry_of: None,
                     items: Vec::new(),
                     keys,
                 }

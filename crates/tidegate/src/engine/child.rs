@@ -62,6 +62,7 @@ impl Child {
                 not_before: None,
                 input,
                 parent: Some(Parent { queue: self.queue, priority: self.priority, ..parent }),
+                retry_of: None,
                 items: Vec::new(),
             })
         };

@@ -87,6 +87,7 @@ impl FanOut {
             not_before: None,
             input: None,
             parent: Some(self.parent.clone()),
+            retry_of: None,
             items,
             keys: keys.map_err(TaskError::permanent)?,
         })

@@ -160,6 +160,7 @@ impl Submit {
             not_before: self.not_before,
             input,
             parent: None,
+            retry_of: None,
             items: Vec::new(),
         };
         Begun::new(self.engine.clone(), run)

@@ -573,7 +573,7 @@ impl Worker {
 
     fn recorded(&mut self, record: &Record, plan: &Arc<Plan>) {
         let kind = match record.what {
-            Happened::Succeeded => Some(Kind::Succeeded),
+            Happened::Succeeded | Happened::TakenOver => Some(Kind::Succeeded),
             Happened::Failed => Some(Kind::Failed),
             Happened::TimedOut => Some(Kind::TimedOut),
             Happened::Cancelled => Some(Kind::Cancelled),

@@ -270,6 +270,7 @@ on_every_store! {
             not_before: None,
             input: None,
             parent: None,
+            retry_of: None,
             items: Vec::new(),
             keys: Vec::new(),
         };

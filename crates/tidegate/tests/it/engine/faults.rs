@@ -281,6 +281,10 @@ impl Store for Faulty {
         self.inner.outputs(first, tasks)
     }
 
+    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>> {
+        self.inner.input(run)
+    }
+
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
         self.inner.records(run, after, limit)
     }

@@ -30,6 +30,7 @@ async fn inserted(store: &Arc<dyn Store>, like: RunId, gate: &str) -> RunId {
         not_before: None,
         input: Some(Bytes::from(input)),
         parent: None,
+        retry_of: None,
         items: Vec::new(),
         keys: Vec::new(),
     };
