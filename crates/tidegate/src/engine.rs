@@ -23,6 +23,7 @@ mod metrics;
 mod monitor;
 mod pulse;
 mod retention;
+mod retry;
 mod run;
 mod shutdown;
 mod signal;
@@ -37,6 +38,7 @@ pub use explain::Explanation;
 pub use metrics::{Metric, MetricKind, Metrics};
 pub use monitor::Samples;
 pub use retention::{Pruned, Retention};
+pub use retry::{Retried, Retry};
 pub use run::{OutputError, Run, RunError, RunState, RunStatus, TaskState, WaitRunError};
 pub use shutdown::{Shutdown, ShutdownReport};
 pub use signal::{LimitError, SignalError};
@@ -208,6 +210,17 @@ impl Engine {
             runs.push(submitted.await?);
         }
         Ok(runs)
+    }
+
+    /// Submits a new run that takes over what has succeeded in an old one and does the rest: see
+    /// [`Retry`]. The old run has ended and stays as it is. Nothing happens until it is awaited; then
+    /// it returns once the new run survives any crash.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the run was submitted; with a [`key`](Retry::key) it
+    /// can be submitted again.
+    pub fn retry(&self, run: RunId) -> Retry {
+        Retry::new(self.clone(), run)
     }
 
     /// A run by its id.

@@ -327,6 +327,14 @@ impl Task {
         self
     }
 
+    /// What tells what it does from what another version of it does: a command line, a version, a hash.
+    /// It is stored with each run, and a [retry](crate::Engine::retry) takes over what a task came to
+    /// only where this is the same, as are its rules and what it comes after.
+    pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
+        self.plan.fingerprint = Some(fingerprint.into());
+        self
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.node.name

@@ -54,10 +54,11 @@ impl Piece {
         }
         let rules = Rules { deadline: plan.rules.deadline, ..Rules::default() };
         let (each, priority) = (plan.each.clone(), plan.priority);
+        let fingerprint = plan.fingerprint.clone();
         let mut item = TaskPlan { each: None, ..plan };
         item.rules.deadline = None;
         (
-            TaskPlan { rules, each, priority, ..TaskPlan::default() },
+            TaskPlan { rules, each, priority, fingerprint, ..TaskPlan::default() },
             Piece { body, item: Some(item) },
         )
     }

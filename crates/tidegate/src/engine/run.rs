@@ -1,6 +1,6 @@
 //! A run, from outside: its end, its status, its cancelling.
 
-use super::{Engine, Message, SignalError};
+use super::{Engine, Message, Retry, SignalError};
 use crate::sync::{Mutex, lock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,7 +11,9 @@ use std::sync::Arc;
 use tidegate_core::graph::{RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Kind, Life, Reason, State};
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{Bytes, Granted, Record, Request, RunView, Scope, StoreError, TaskKey};
+use tidegate_core::store::{
+    Bytes, Granted, Happened, Record, Request, RunView, Scope, StoreError, TaskKey,
+};
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
@@ -58,6 +60,8 @@ pub struct RunStatus {
     pub id: RunId,
     /// Of which workflow.
     pub workflow: String,
+    /// The run that it is a [retry](Engine::retry) of. It may be gone.
+    pub retry_of: Option<RunId>,
     /// Where it stands.
     pub state: RunState,
     /// Its tasks, in the order of the workflow.
@@ -81,6 +85,9 @@ pub struct TaskState {
     /// How often it was begun. Each time its body was entered, unless its worker stopped in that very
     /// moment.
     pub entries: u32,
+    /// Whether it had succeeded in the run that its own is a [retry](Engine::retry) of, and was not
+    /// run again.
+    pub taken_over: bool,
     /// What it waits for, in words, and since when.
     pub waits_for: Option<(String, Timestamp)>,
     /// What went wrong last, or why it was skipped, in words.
@@ -264,6 +271,7 @@ impl Run {
                 // Watched first: an end between the look and the watch would be missed.
                 let watched = watched.await.is_ok();
                 let view = self.view().await?;
+                cell.retries(view.run.retry_of);
                 if view.run.ended.is_some() {
                     return Ok(self.with_outputs(view).await?);
                 }
@@ -348,6 +356,11 @@ impl Run {
         Ok(self.engine.shared.store.records(Some(key), 0, u32::MAX).await?)
     }
 
+    /// Submits a new run that takes over what has succeeded in this one: see [`Engine::retry`].
+    pub fn retry(&self) -> Retry {
+        self.engine.retry(self.id)
+    }
+
     async fn ask(&self, request: Request) -> Result<bool, RunError> {
         match self.engine.shared.ask(request).await? {
             Granted::Yes => Ok(true),
@@ -412,7 +425,7 @@ impl RunStatus {
         let graph = run.plan.graph();
         let tasks = graph.tasks().zip(tasks).map(|(index, task)| {
             let Life { attempt, entries, .. } = task.life;
-            let kind = task.life.state.kind();
+            let (kind, taken_over) = (task.life.state.kind(), task.life.is_taken_over());
             let reason = match &task.life.state {
                 State::Failed(reason) | State::TimedOut(reason) | State::Cancelled(reason) => {
                     Some(*reason)
@@ -426,11 +439,12 @@ impl RunStatus {
             };
             let name = graph.name(index).to_owned();
             let (error, output) = (task.error, None);
-            TaskState { name, kind, reason, attempt, entries, waits_for, error, output }
+            TaskState { name, kind, reason, attempt, entries, taken_over, waits_for, error, output }
         });
         let tasks = tasks.collect();
         let workflow = run.plan.workflow().to_owned();
-        RunStatus { id: run.id, workflow, state, tasks, has_outputs: false }
+        let retry_of = run.retry_of;
+        RunStatus { id: run.id, workflow, retry_of, state, tasks, has_outputs: false }
     }
 
     /// How it ended; `None` while it has not.
@@ -489,6 +503,7 @@ pub(crate) struct Cell {
 #[derive(Debug, Default)]
 struct Inner {
     plan: Option<Arc<Plan>>,
+    retry_of: Option<RunId>,
     ends: Vec<(TaskIndex, TaskState)>,
     outcome: Option<RunOutcome>,
     closed: bool,
@@ -496,7 +511,18 @@ struct Inner {
 
 impl Cell {
     pub(super) fn new() -> Self {
-        Cell { inner: Mutex::new(Inner::default()), changed: Notify::new() }
+        Cell::of(None)
+    }
+
+    /// Of a run that is a retry of this one, if it is one.
+    pub(super) fn of(retry_of: Option<RunId>) -> Self {
+        let inner = Inner { retry_of, ..Inner::default() };
+        Cell { inner: Mutex::new(inner), changed: Notify::new() }
+    }
+
+    /// The run is a retry of this one, if it is one.
+    fn retries(&self, retry_of: Option<RunId>) {
+        lock(&self.inner).retry_of = retry_of;
     }
 
     /// A task of the run has ended.
@@ -513,6 +539,7 @@ impl Cell {
             reason: record.reason.filter(|_| kind != Kind::Skipped),
             attempt: record.attempt,
             entries: record.entry,
+            taken_over: record.what == Happened::TakenOver,
             waits_for: None,
             error: record.error.clone(),
             output,
@@ -556,15 +583,17 @@ impl Cell {
     fn status(&self, id: RunId, outcome: RunOutcome) -> Option<RunStatus> {
         let inner = lock(&self.inner);
         let plan = inner.plan.as_ref().filter(|plan| plan.task_count() == inner.ends.len())?;
-        // What went wrong in an attempt before the last is in the store alone.
-        if inner.ends.iter().any(|(_, task)| task.attempt > 1 && task.error.is_none()) {
+        // What went wrong in an attempt before the last is in the store alone, and so is what was
+        // returned in another run.
+        let is_in_store = |task: &TaskState| task.attempt > 1 && task.error.is_none();
+        if inner.ends.iter().any(|(_, task)| task.taken_over || is_in_store(task)) {
             return None;
         }
         let mut ends = inner.ends.clone();
         ends.sort_unstable_by_key(|(task, _)| *task);
         let tasks = ends.into_iter().map(|(_, state)| state).collect();
         let workflow = plan.workflow().to_owned();
-        let state = RunState::Ended(outcome);
-        Some(RunStatus { id, workflow, state, tasks, has_outputs: true })
+        let (state, retry_of) = (RunState::Ended(outcome), inner.retry_of);
+        Some(RunStatus { id, workflow, retry_of, state, tasks, has_outputs: true })
     }
 }

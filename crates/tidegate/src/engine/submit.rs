@@ -55,6 +55,15 @@ pub enum SubmitError {
         /// Its size in bytes of JSON.
         size: usize,
     },
+    /// The workflow has no task of this name, which was to run again.
+    UnknownTask {
+        /// What was asked for.
+        task: String,
+        /// The workflow.
+        workflow: String,
+        /// The most similar one there is.
+        nearest: Option<String>,
+    },
     /// The store refused it.
     Refused(Refusal),
     /// The store failed. Unless the error says that the outcome is unknown, nothing was submitted.
@@ -81,6 +90,13 @@ impl fmt::Display for SubmitError {
             ),
             SubmitError::TooLarge { size } => {
                 write!(f, "the input is {size} bytes of JSON; at most {PAYLOAD_MAX} are stored")
+            }
+            SubmitError::UnknownTask { task, workflow, nearest } => {
+                write!(f, "workflow \"{workflow}\" has no task \"{task}\"")?;
+                match nearest {
+                    Some(nearest) => write!(f, "; is \"{nearest}\" meant?"),
+                    None => Ok(()),
+                }
             }
             SubmitError::Refused(refusal) => refusal.fmt(f),
             SubmitError::Store(error) => error.fmt(f),
@@ -191,7 +207,7 @@ impl Begun {
             return Err(SubmitError::Closed);
         }
         let (reply, answer) = oneshot::channel();
-        let cell = Arc::new(Cell::new());
+        let cell = Arc::new(Cell::of(run.retry_of.as_ref().map(|retry| retry.run)));
         let message = Message::Submit(run, Some(cell.clone()), reply);
         shared.inbox.send(message).map_err(|_| SubmitError::Closed)?;
         Ok(Begun { engine, cell, answer })

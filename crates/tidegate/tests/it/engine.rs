@@ -30,6 +30,7 @@ mod monitors;
 mod parking;
 mod pauses;
 mod retention;
+mod retries_of_runs;
 mod scene;
 mod shutdown;
 mod signals;
