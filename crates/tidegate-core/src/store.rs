@@ -289,7 +289,7 @@ pub struct NewRun {
     /// Of a run that a task begins: which one.
     pub parent: Option<Parent>,
     /// Of a run that takes over what has succeeded in an older one: which one.
-    pub retry_of: Option<RetryOf>,
+    pub retry_of: Option<Box<RetryOf>>,
     /// Of a run of items: what each of them is.
     pub items: Vec<Bytes>,
     /// The keys of the limits of each task that has such with keys, in the order of its plan.

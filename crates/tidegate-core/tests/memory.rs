@@ -504,6 +504,25 @@ fn a_life_that_cannot_be_is_found() {
 }
 
 #[test]
+fn what_was_taken_over_without_a_run_to_take_it_from_is_found() {
+    let taken = |retry_of: Option<u128>, what| {
+        Stored::ready().with(|run| {
+            let row = &mut run.tasks[0].0;
+            row.life = Life { state: State::Succeeded, ..Life::blocked() };
+            row.ended_at = Some(NOW);
+            run.tasks[1].0.life = Life::ready(NOW, NOW);
+            run.head().retry_of = retry_of.map(RunId::from_u128);
+            run.head().open = 1;
+            run.place();
+            run.records = vec![record(1, 0, what)];
+        })
+    };
+    assert!(taken(Some(8), Happened::TakenOver).rules().is_empty());
+    assert_eq!(taken(None, Happened::TakenOver).rules(), ["life"]);
+    assert_eq!(taken(Some(8), Happened::Succeeded).rules(), ["records"], "nobody has done it");
+}
+
+#[test]
 fn an_end_without_its_time_and_a_time_without_its_end_are_found() {
     let no_time = Stored::ready().failed().with(|run| run.tasks[1].0.ended_at = None);
     assert_eq!(no_time.rules(), ["ended_at"]);

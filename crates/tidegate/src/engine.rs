@@ -161,6 +161,7 @@ pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 type Report = (TaskKey, Fence, Said, Option<SlotToken>);
 
 /// What the loop is told by others than tasks.
+#[expect(clippy::large_enum_variant, reason = "submits are what most of them are")]
 enum Message {
     Submit(NewRun, Option<Arc<run::Cell>>, oneshot::Sender<Result<Submitted, SubmitError>>),
     Request(Request, oneshot::Sender<Result<Granted, StoreError>>),

@@ -9,14 +9,14 @@ use crate::graph::TaskIndex;
 use crate::lifecycle::{Event, Kind};
 use crate::retry::{self, TakenOver};
 use crate::rows::{Payload, Rows};
-use crate::store::{Bytes, NewRun, Refusal, RetryOf, TaskKey};
+use crate::store::{Bytes, NewRun, Refusal, TaskKey};
 use crate::{RunId, TaskExecutionId};
 use std::collections::{HashMap, VecDeque};
 
 impl<R: Rows> Taking<'_, R> {
     /// Why a run cannot be the retry that it is to be, if it cannot.
     pub(super) fn cannot_retry(&mut self, new: &NewRun) -> Result<Option<Refusal>, R::Error> {
-        let Some(RetryOf { run: id, .. }) = new.retry_of else { return Ok(None) };
+        let Some(id) = new.retry_of.as_ref().map(|retry| retry.run) else { return Ok(None) };
         let Some(old) = self.find(id)? else { return Ok(Some(Refusal::NoRun { run: id })) };
         // What was said in this turn may have ended it.
         self.settle(old)?;

@@ -58,7 +58,7 @@ async fn ended(world: &mut World, plan: &Arc<Plan>, fails: &[&str]) -> (WorkerId
 
 /// A retry of this run, to be submitted.
 fn retry_of(world: &mut World, run: RunId, plan: &Arc<Plan>) -> NewRun {
-    let retry_of = Some(RetryOf { run, again: Vec::new() });
+    let retry_of = Some(Box::new(RetryOf { run, again: Vec::new() }));
     NewRun { retry_of, ..world.new_run(plan) }
 }
 
@@ -216,7 +216,8 @@ pub async fn what_is_asked_for_runs_again_with_all_that_comes_after_it(world: &m
     let plan = diamond().build();
     let (worker, old) = ended(world, &plan, &[]).await;
     let again = vec![plan.graph().find("b").expect("it is there")];
-    let new = NewRun { retry_of: Some(RetryOf { run: old, again }), ..world.new_run(&plan) };
+    let new =
+        NewRun { retry_of: Some(Box::new(RetryOf { run: old, again })), ..world.new_run(&plan) };
     let new = submit(world, new).await.expect("it is retried").id;
     assert_eq!(taken_over(world, new).await, ["a", "c"]);
     assert_eq!(play(world, worker, &[], 2).await, ["b", "d"]);
@@ -502,7 +503,8 @@ pub async fn items_run_again_where_something_above_them_does(world: &mut World) 
     let plan = mapped().build();
     let (worker, old, _) = ended_items(world, &plan, &["x", "y"], &["each[1]"]).await;
     let again = vec![TaskIndex::from_u32(0)];
-    let new = NewRun { retry_of: Some(RetryOf { run: old, again }), ..world.new_run(&plan) };
+    let new =
+        NewRun { retry_of: Some(Box::new(RetryOf { run: old, again })), ..world.new_run(&plan) };
     submit(world, new).await.expect("it is retried");
     let first = world.claim_one(worker).await;
     world.tell(worker, end_of(&first, &[], 2)).await;
@@ -514,7 +516,8 @@ pub async fn items_run_again_where_something_above_them_does(world: &mut World) 
     let (worker, old, _) = ended_items(world, &plan, &["x", "y"], &[]).await;
     assert_eq!(play(world, worker, &[], 1).await, ["z"]);
     let again = vec![TaskIndex::from_u32(1)];
-    let new = NewRun { retry_of: Some(RetryOf { run: old, again }), ..world.new_run(&plan) };
+    let new =
+        NewRun { retry_of: Some(Box::new(RetryOf { run: old, again })), ..world.new_run(&plan) };
     submit(world, new).await.expect("it is retried");
     let (_, its) = begin_items(world, worker, &["x", "y"], TaskPlan::default()).await;
     assert_eq!(world.kinds(its).await, [Ready, Ready]);

@@ -45,6 +45,7 @@ pub(super) struct World {
 
 /// What somebody waits for the answer to.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "submits are what most of them are")]
 pub(super) enum Asked {
     Submit(NewRun),
     /// And whether the run it is about was acknowledged by then.

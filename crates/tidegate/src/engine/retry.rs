@@ -147,7 +147,7 @@ impl Retry {
             not_before: self.not_before,
             input,
             parent: None,
-            retry_of: Some(RetryOf { run: self.run, again }),
+            retry_of: Some(Box::new(RetryOf { run: self.run, again })),
             items: Vec::new(),
         };
         let names = |tasks: &[TaskIndex]| {

@@ -36,7 +36,7 @@ impl Stage {
     fn enter(&self, name: &str) -> Result<(), TaskError> {
         let (entered, fails) = &mut *self.0.lock().unwrap();
         entered.push(name.to_owned());
-        match fails.iter().any(|fails| *fails == name) {
+        match fails.contains(&name) {
             true => Err(TaskError::permanent(format!("{name} was to fail"))),
             false => Ok(()),
         }
