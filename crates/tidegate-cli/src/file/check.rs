@@ -1,11 +1,11 @@
 //! What tasks and limits mean together.
 
 use super::decode::{number, text};
-use super::mistakes::quoted;
+use super::mistakes::{SHOWN_MAX, quoted};
 use super::shape::{Look, Name, Value};
 use super::values::ParallelLimit;
 use super::{Origin, Setting};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use tidegate::{Limit, When};
 use tidegate_core::graph::{Graph, GraphError, Node, nearest};
@@ -13,6 +13,21 @@ use toml::de::DeValue;
 
 /// A task as it stands in the file.
 type Entry<'a, 't> = (&'a Name<'t>, &'a Value<'t>);
+
+/// Looks for the name that was meant, as often as it will be shown: each time it is held against all
+/// names, which takes minutes where thousands are wrong.
+struct Guesses(usize);
+
+impl Guesses {
+    fn nearest<'n>(
+        &mut self,
+        name: &str,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> Option<&'n str> {
+        self.0 += 1;
+        if self.0 <= SHOWN_MAX { nearest(name, names) } else { None }
+    }
+}
 
 /// Circles that are told of at once.
 const CYCLES_MAX: usize = 8;
@@ -26,8 +41,9 @@ fn get<'a, 't>((_, task): &Entry<'a, 't>, key: &str) -> Option<&'a Value<'t>> {
 pub(super) fn graph(look: &mut Look<'_>, entries: &[Entry<'_, '_>]) -> Option<Graph> {
     let mut arrows: Vec<Vec<(String, Range<usize>)>> = Vec::new();
     let names: HashSet<&str> = entries.iter().map(|(name, _)| name.get_ref().as_ref()).collect();
+    let mut guesses = Guesses(0);
     for entry in entries {
-        arrows.push(dependencies(look, entry, entries, &names));
+        arrows.push(dependencies(look, entry, entries, &names, &mut guesses));
     }
     for _ in 0..CYCLES_MAX {
         let nodes = entries.iter().zip(&arrows).map(|(entry, after)| node(entry, after));
@@ -57,6 +73,7 @@ fn dependencies(
     entry: &Entry<'_, '_>,
     entries: &[Entry<'_, '_>],
     names: &HashSet<&str>,
+    guesses: &mut Guesses,
 ) -> Vec<(String, Range<usize>)> {
     let task = entry.0.get_ref();
     let mut known = Vec::new();
@@ -73,7 +90,9 @@ fn dependencies(
             let told = GraphError::UnknownDependency {
                 task: task.to_string(),
                 dependency: name.to_owned(),
-                nearest: nearest(name, names.filter(|other| other != task)).map(str::to_owned),
+                nearest: guesses
+                    .nearest(name, names.filter(|other| other != task))
+                    .map(str::to_owned),
             };
             look.wrong(value.span(), told.to_string());
         }
@@ -100,9 +119,11 @@ fn untold(look: &mut Look<'_>, entries: &[Entry<'_, '_>], error: &GraphError) ->
 
 /// Tasks take limits that are there, each once, and no more of one than it can give.
 pub(super) fn limits(look: &mut Look<'_>, entries: &[Entry<'_, '_>], limits: &[Limit]) {
+    let by_name: HashMap<&str, &Limit> = limits.iter().map(|limit| (limit.name(), limit)).collect();
+    let mut guesses = Guesses(0);
     for entry in entries {
         let Some(value) = get(entry, "limits") else { continue };
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         let taken: Vec<(&str, Range<usize>, u32)> = match value.get_ref() {
             DeValue::Array(list) => list
                 .iter()
@@ -117,36 +138,35 @@ pub(super) fn limits(look: &mut Look<'_>, entries: &[Entry<'_, '_>], limits: &[L
             _ => Vec::new(),
         };
         for (name, at, units) in taken {
-            if seen.contains(&name) {
-                let what = format!(
-                    "limit {0} is there twice: to take two units, write limits = {{ {name} = 2 }}",
-                    quoted(name)
-                );
-                look.wrong(at, what);
-                continue;
+            match by_name.get(name) {
+                _ if !seen.insert(name) => {
+                    let what = format!(
+                        "limit {0} is there twice: to take two units, write limits = {{ {name} = 2 }}",
+                        quoted(name)
+                    );
+                    look.wrong(at, what);
+                }
+                Some(limit) => take(look, limit, at, units),
+                // An empty name has been told of.
+                None if name.trim().is_empty() => {}
+                None => {
+                    let near = guesses.nearest(name, limits.iter().map(Limit::name));
+                    let meant = near.map_or_else(
+                        || format!("write {name} = 2 under [limits]"),
+                        |near| format!("did you mean \"{near}\"?"),
+                    );
+                    look.wrong(at, format!("there is no limit {}: {meant}", quoted(name)));
+                }
             }
-            seen.push(name);
-            take(look, name, at, units, limits);
         }
     }
 }
 
-fn take(look: &mut Look<'_>, name: &str, at: Range<usize>, units: u32, limits: &[Limit]) {
-    let Some(limit) = limits.iter().find(|limit| limit.name() == name) else {
-        if name.trim().is_empty() {
-            return;
-        }
-        let near = nearest(name, limits.iter().map(Limit::name));
-        let meant = near.map_or_else(
-            || format!("write {name} = 2 under [limits]"),
-            |near| format!("did you mean \"{near}\"?"),
-        );
-        return look.wrong(at, format!("there is no limit {}: {meant}", quoted(name)));
-    };
+fn take(look: &mut Look<'_>, limit: &Limit, at: Range<usize>, units: u32) {
     if units > 0 && !limit.can_hold(units) {
         let what = format!(
             "limit {} is {limit}, so no task can take {units}: take less, or make it larger",
-            quoted(name)
+            quoted(limit.name())
         );
         look.wrong(at, what);
     }

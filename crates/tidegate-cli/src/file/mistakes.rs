@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 /// More are counted, not shown: they would push the first ones off the screen.
-const SHOWN_MAX: usize = 20;
+pub(super) const SHOWN_MAX: usize = 20;
 
 /// Of a longer line, only the part around the mistake is shown.
 const LINE_MAX: usize = 72;

@@ -37,6 +37,19 @@ fn many_mistakes_are_counted_and_the_first_are_shown() {
 }
 
 #[test]
+fn every_name_that_is_shown_is_shown_with_the_one_that_was_meant() {
+    let task = |number| format!("[tasks.task{number}]\nrun = \"x\"\nafter = [\"tsak{number}\"]\n");
+    let text: String = (100..150).map(task).collect();
+    let said = Scene::with(&text).call(&["run", "--dry-run"]).wrong();
+    assert_eq!(said.matches("; did you mean \"task").count(), 20, "{said}");
+    let task = |number| format!("[tasks.a{number}]\nrun = \"x\"\nlimits = [\"apl\"]\n");
+    let text: String = (100..150).map(task).collect();
+    let said =
+        Scene::with(&format!("[limits]\napi = 1\n{text}")).call(&["run", "--dry-run"]).wrong();
+    assert_eq!(said.matches(": did you mean \"api\"?").count(), 20, "{said}");
+}
+
+#[test]
 fn nothing_that_a_terminal_obeys_is_printed() {
     let text = "[tasks.a]\nrun = \"x\"\n\"\\u001b[2Jz\" = 1\nwhen = \"\\u001b[2J\"\n";
     for text in [text, "[tasks.a]\nrun = \"\u{1b}[2J\"\n"] {
