@@ -2,6 +2,7 @@
 
 use crate::file::{File, quoted};
 use std::fmt;
+use std::path::Path;
 use tidegate_core::graph::{TaskIndex, nearest};
 
 /// What is to become of a task.
@@ -28,7 +29,7 @@ impl Choice {
 /// Names that make no choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChoiceError {
-    Unknown { option: &'static str, name: String, nearest: Option<String> },
+    Unknown { option: &'static str, name: String, nearest: Option<String>, is_file: bool },
     Both(String),
     Nothing,
 }
@@ -36,10 +37,11 @@ pub(crate) enum ChoiceError {
 impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChoiceError::Unknown { option, name, nearest } => {
+            ChoiceError::Unknown { option, name, nearest, is_file } => {
                 write!(f, "{option} names {}, which is no task of the file", quoted(name))?;
                 match nearest {
                     Some(near) => write!(f, "; did you mean {}?", quoted(near)),
+                    None if *is_file => write!(f, "; the command file is named before {option}"),
                     None => Ok(()),
                 }
             }
@@ -93,6 +95,7 @@ fn named(
             option,
             name: name.clone(),
             nearest: nearest(name, known).map(str::to_owned),
+            is_file: Path::new(name).is_file(),
         })
     };
     names.iter().map(find).collect()

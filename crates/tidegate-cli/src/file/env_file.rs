@@ -5,7 +5,7 @@
 //! quotes it ends at ` #` or the end of the line. Deliberately absent: variables in values, and values
 //! of several lines.
 
-use super::find::{ReadError, read_text};
+use super::find::read_text;
 use super::mistakes::Source;
 use super::shape::{Look, Value};
 use std::ops::Range;
@@ -20,14 +20,13 @@ pub(super) fn read(look: &mut Look<'_>, value: &Value<'_>, folder: &Path) -> Vec
     let text = match read_text(&folder.join(named)) {
         Ok(text) => text,
         Err(error) => {
-            let error: ReadError = error;
-            look.wrong(value.span(), format!("cannot read the variables of {named}: {error}"));
+            look.wrong(value.span(), format!("cannot read the variables in {named}: {error}"));
             return Vec::new();
         }
     };
     // Spoken of as the command file is: from where the user stands.
     let path = look.source.path.with_file_name(named);
-    let source = Rc::new(Source { path, text });
+    let source = Rc::new(Source { path, text, secret: true });
     let mut look = Look { source: &source, mistakes: &mut *look.mistakes };
     let mut variables = Vec::new();
     let mut at = 0;

@@ -100,7 +100,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<(Source, PathBuf), FindError>
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let folder = parent.unwrap_or(Path::new("."));
             let folder = folder.canonicalize().or_else(|_| std::path::absolute(folder));
-            Ok((Source { path, text }, folder.map_err(FindError::Here)?))
+            Ok((Source { path, text, secret: false }, folder.map_err(FindError::Here)?))
         }
         Err(error) => Err(FindError::Unreadable { path, error }),
     }

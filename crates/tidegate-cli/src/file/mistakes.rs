@@ -14,11 +14,16 @@ pub(super) const SHOWN_MAX: usize = 20;
 /// Of a longer line, only the part around the mistake is shown.
 const LINE_MAX: usize = 72;
 
+/// A longer message has a name in it that nobody reads to its end.
+const WHAT_MAX: usize = 1_000;
+
 /// A text that was read, with the name under which it is spoken of.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
+    /// Its lines are not shown: what is said may end up in the log of a build.
+    pub(crate) secret: bool,
 }
 
 /// Something that is wrong at a place of a text.
@@ -77,8 +82,10 @@ impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = Place::of(&self.source.text, &self.at);
         let Place { line, column, .. } = place;
-        writeln!(f, "{}:{line}:{column}: {}", self.source.path.display(), self.what)?;
-        if place.text.is_empty() { Ok(()) } else { place.show(f) }
+        let mut what = String::new();
+        push_plain(&mut what, &self.what, WHAT_MAX);
+        writeln!(f, "{}:{line}:{column}: {what}", self.source.path.display())?;
+        if place.text.is_empty() || self.source.secret { Ok(()) } else { place.show(f) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 const GIVEN: Given = Given { parallel_limit: None, task_timeout: None, cpus: 8 };
 
 fn read(text: &str) -> Result<File, Mistakes> {
-    let source = Source { path: "tidegate.toml".into(), text: text.to_owned() };
+    let source = Source { path: "tidegate.toml".into(), text: text.to_owned(), secret: false };
     File::read(source, "/folder".into(), &GIVEN)
 }
 
@@ -157,7 +157,7 @@ fn what_a_task_says_goes_behind_what_its_file_says() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("e"), "A=1\nB=\"2\\n\"\n").unwrap();
     let text = "[tasks.a]\nrun = 'x'\nenv_file = 'e'\nenv = { A = 3 }\n".to_owned();
-    let source = Source { path: "tidegate.toml".into(), text };
+    let source = Source { path: "tidegate.toml".into(), text, secret: false };
     let file = File::read(source, folder.path().into(), &GIVEN).unwrap();
     let env: Vec<_> = file.tasks[0].env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(env, [("A", "1"), ("B", "2\n"), ("A", "3")]);

@@ -146,13 +146,14 @@ fn what_is_skipped_never_run_and_left_out_is_listed() {
 
 #[test]
 fn a_choice_that_makes_no_sense_is_refused() {
-    let scene = Scene::with(DIAMOND);
+    let scene = Scene::with(DIAMOND).file("other.toml", "");
     let said =
         |arguments: &[&str]| scene.call(&[&["run", "--dry-run"], arguments].concat()).wrong();
     let all = [
         said(&["--only", "furthr"]),
         said(&["--skip", "Start"]),
         said(&["--only", "nothing like it"]),
+        said(&["--only", "left", "other.toml"]),
         said(&["--only", "left", "--skip", "left"]),
         said(&["--skip", "start", "left", "further", "right", "end", "alarm", "after_alarm"]),
     ];
@@ -163,7 +164,8 @@ fn a_choice_that_makes_no_sense_is_refused() {
 fn long_names_and_commands_stay_readable() {
     let name = "a-name-that-is-longer-than-its-column";
     let scene = Scene::with(&format!(
-        "[tasks.{name}]\nrun = \"\"\"\nset -e\n  echo {}\n\"\"\"\n[tasks.b]\nrun = [\"echo\", \"a b\", \"\"]\nafter = [\"{name}\"]\n",
+        "[tasks.{name}]\nrun = \"\"\"\nset -e\n  echo {}\n\"\"\"\n\
+         [tasks.b]\nrun = [\"echo\", \"a b\", \"\"]\nafter = [\"{name}\"]\n",
         "x".repeat(100)
     ));
     let text = scene.call(&["run", "--dry-run"]).good();

@@ -51,11 +51,21 @@ fn every_name_that_is_shown_is_shown_with_the_one_that_was_meant() {
 
 #[test]
 fn nothing_that_a_terminal_obeys_is_printed() {
-    let text = "[tasks.a]\nrun = \"x\"\n\"\\u001b[2Jz\" = 1\nwhen = \"\\u001b[2J\"\n";
+    let text = "[tasks.a]\nrun = \"x\"\n\"\\u001b[2Jz\" = 1\nwhen = \"\\u001b[2J\"\n\
+                after = [\"\\u001b[2J\"]\nlimits = [\"\\u001b[2J\"]\nenv_file = \"\\u001b[2J\"\n";
     for text in [text, "[tasks.a]\nrun = \"\u{1b}[2J\"\n"] {
         let said = Scene::with(text).call(&["run", "--dry-run"]).wrong();
         assert!(!said.contains('\u{1b}'), "{said:?}");
     }
     let plan = Scene::with("[run]\nname = \"\\u001b[2J\"\n[tasks.a]\nrun = \"\\u001b[2J\"\n");
     assert!(!plan.call(&["run", "--dry-run"]).good().contains('\u{1b}'));
+}
+
+#[test]
+fn lines_of_a_file_of_variables_are_not_shown() {
+    let scene = Scene::with("[tasks.a]\nrun = \"x\"\nenv_file = \"e\"\n")
+        .file("e", "KEY='hidden\nhidden\n");
+    let said = scene.call(&["run", "--dry-run"]).wrong();
+    assert!(said.starts_with("e:1:5: ") && said.contains("\ne:2:1: "), "{said}");
+    assert!(!said.contains("hidden"), "{said}");
 }
