@@ -18,6 +18,8 @@ mod explain;
 mod fan_out;
 mod keys;
 mod load;
+#[cfg(unix)]
+mod logs;
 mod look;
 mod metrics;
 mod monitor;
@@ -370,6 +372,17 @@ impl Engine {
         // The loop may have gone with its runtime; then there is nothing to hurry.
         let _ = self.shared.inbox.send(Message::CloseNow);
         Ok(stopping.await)
+    }
+
+    /// [Shuts down](Self::shutdown) without any grace: what computes is dropped and handed back at once,
+    /// also while another shutdown gives it time.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing: the worker goes on stopping.
+    pub async fn shutdown_now(&self) -> ShutdownReport {
+        // The loop may have gone with its runtime; then there is nothing to hurry.
+        let _ = self.shared.inbox.send(Message::CloseNow);
+        self.shutdown(Duration::ZERO).await
     }
 
     /// Returns when the engine shuts down or has.

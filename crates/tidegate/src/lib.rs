@@ -124,6 +124,7 @@ pub use slot::{SlotPool, SlotToken};
 pub use task::CommandFn;
 pub use task::{BlockingFn, Task, TaskFn};
 pub use task_error::TaskError;
+pub use tidegate_core::duration;
 pub use tidegate_core::graph::{RunOutcome, When};
 pub use tidegate_core::limit::Limit;
 pub use tidegate_core::plan::LimitUse;

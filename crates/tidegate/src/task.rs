@@ -11,7 +11,7 @@ pub use blocking::BlockingFn;
 #[cfg(unix)]
 pub use command::CommandFn;
 #[cfg(unix)]
-pub(crate) use command::Commands;
+pub(crate) use command::{Commands, log_of};
 
 use crate::context::{Around, Context, encode};
 use crate::handle::TaskHandle;

@@ -9,8 +9,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate_core::RunId;
 
 impl Task {
     /// A task of this name that runs a command, as a process group of its own, and succeeds if it
@@ -138,8 +139,7 @@ impl About {
     /// Where the output of this attempt goes.
     fn log(&self, handle: &TaskHandle) -> Option<PathBuf> {
         let (folder, _) = self.commands.logs.as_ref()?;
-        let (run, attempt) = (handle.run_id()?, handle.attempt());
-        Some(folder.join(run.to_string()).join(format!("{}.{attempt}.log", file_name(&self.task))))
+        Some(log_of(folder, handle.run_id()?, &self.task, handle.attempt()))
     }
 
     fn environment(&self, handle: &TaskHandle) -> Vec<(&'static str, OsString)> {
@@ -179,6 +179,11 @@ fn not_started(error: SpawnError) -> TaskError {
         true => TaskError::from(error),
         false => TaskError::permanent(error),
     }
+}
+
+/// Where the output of an attempt is.
+pub(crate) fn log_of(folder: &Path, run: RunId, task: &str, attempt: u32) -> PathBuf {
+    folder.join(run.to_string()).join(format!("{}.{attempt}.log", file_name(task)))
 }
 
 /// The name of a task as that of a file: what could mean something else there is written by number.
