@@ -186,11 +186,14 @@ pub(crate) fn log_of(folder: &Path, run: RunId, task: &str, attempt: u32) -> Pat
     folder.join(run.to_string()).join(format!("{}.{attempt}.log", file_name(task)))
 }
 
+/// So many bytes of a name are written as they are, three letters each at most.
+const NAME_MAX: usize = 64;
+
 /// The name of a task as that of a file: what could mean something else there is written by number.
 fn file_name(task: &str) -> String {
     let mut name = String::new();
     // Some file systems end at 255 bytes; attempts and suffix come behind.
-    for byte in task.bytes().take(64) {
+    for byte in task.bytes().take(NAME_MAX) {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'[' | b']' => {
                 name.push(char::from(byte));
@@ -198,6 +201,13 @@ fn file_name(task: &str) -> String {
             b'.' if !name.is_empty() => name.push('.'),
             byte => write!(name, "%{byte:02x}").expect("writing to memory does not fail"),
         }
+    }
+    if task.len() > NAME_MAX {
+        // Others may begin like it: what is left out is told apart by its hash (FNV-1a).
+        let hash = task.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        write!(name, "~{hash:016x}").expect("writing to memory does not fail");
     }
     name
 }
