@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use std::env::VarError;
 use std::path::PathBuf;
 use std::time::Duration;
-use tidegate_core::duration;
+use tidegate::duration;
 
 /// Runs many commands, so many at a time.
 #[derive(Debug, Parser)]
@@ -18,7 +18,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show what a command file would run, in which order
+    /// Run the commands of a file, so many at a time
     Run(Run),
     /// Write a small tidegate.toml to begin with
     Init(Init),
@@ -43,6 +43,9 @@ pub(crate) struct Run {
     /// Show the plan in waves, and start nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Go on with the file's latest run, or this one
+    #[arg(long, value_name = "RUN", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["only", "skip", "dry_run"])]
+    pub(crate) resume: Option<String>,
     /// Only these tasks, and what they come after
     #[arg(long, value_name = "TASK", num_args = 1..)]
     pub(crate) only: Vec<String>,
@@ -55,6 +58,12 @@ pub(crate) struct Run {
     /// How long a task may compute, if it does not say so
     #[arg(long, value_name = "TIME", value_parser = parse_timeout, allow_negative_numbers = true)]
     pub(crate) task_timeout: Option<Duration>,
+    /// Where runs are kept, instead of beside the file
+    #[arg(long, value_name = "STORE")]
+    pub(crate) store: Option<String>,
+    /// Output of which tasks: grouped, failed or none
+    #[arg(long, value_enum, default_value_t = Show::Grouped, hide_possible_values = true, hide_default_value = true)]
+    pub(crate) show: Show,
     /// Write the plan as text or json
     #[arg(long, value_enum, default_value_t = Format::Text, hide_possible_values = true)]
     pub(crate) format: Format,
@@ -71,6 +80,14 @@ pub(crate) struct Init {
 pub(crate) enum Format {
     Text,
     Json,
+}
+
+/// Of which tasks the output is shown, when they end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Show {
+    Grouped,
+    Failed,
+    None,
 }
 
 const LIMIT: &str =

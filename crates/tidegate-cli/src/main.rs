@@ -2,21 +2,31 @@
 //!
 //! - `args`: what can be said; `file`: what a command file says.
 //! - `choice`: which of its tasks are meant; `waves`: the plan of a dry run.
+//! - `plan`: the file as a workflow, with its `items`; `store`: where its runs are kept.
+//! - `run`: runs it, or goes on (`resume`); `view` and `summary`: what is said of that.
 //! - `schema`, `init`: the file's schema, and a first file.
 //!
 //! Data goes to stdout, the rest to stderr. What a command comes to is mapped to an exit code here
-//! and nowhere else. Deliberately absent: everything that starts a task.
+//! and nowhere else.
 
 mod args;
 mod choice;
 mod file;
 mod init;
+mod items;
+mod plan;
+mod resume;
+mod run;
 mod schema;
+mod store;
+mod summary;
+mod view;
 mod waves;
 
 use args::{Args, Command, Format};
 use clap::{CommandFactory as _, Parser as _};
 use file::{File, FindError, Mistakes};
+use run::End;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -30,6 +40,8 @@ enum Failure {
     File(Mistakes),
     /// It was right and could not be done.
     Undone(String),
+    /// The store cannot be used.
+    Store(String),
 }
 
 impl Failure {
@@ -37,6 +49,7 @@ impl Failure {
         match self {
             Failure::Wrong(_) | Failure::File(_) => ExitCode::from(2),
             Failure::Undone(_) => ExitCode::from(1),
+            Failure::Store(_) => ExitCode::from(4),
         }
     }
 }
@@ -45,6 +58,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Wrong(what) | Failure::Undone(what) => writeln!(f, "tidegate: {what}"),
+            Failure::Store(what) => writeln!(f, "tidegate: the store cannot be used: {what}"),
             Failure::File(mistakes) => mistakes.fmt(f),
         }
     }
@@ -53,6 +67,12 @@ impl fmt::Display for Failure {
 impl From<FindError> for Failure {
     fn from(error: FindError) -> Self {
         Failure::Wrong(error.to_string())
+    }
+}
+
+impl From<store::StoreError> for Failure {
+    fn from(error: store::StoreError) -> Self {
+        Failure::Store(error.to_string())
     }
 }
 
@@ -73,7 +93,11 @@ fn main() -> ExitCode {
         Err(asked) => print(&asked.render().to_string()),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(End::Succeeded) => ExitCode::SUCCESS,
+        Ok(End::Failed) => ExitCode::from(1),
+        Ok(End::Cancelled) => ExitCode::from(3),
+        Ok(End::Interrupted) => ExitCode::from(130),
+        Ok(End::Terminated) => ExitCode::from(143),
         Err(failure) => {
             let _ = write!(io::stderr(), "{failure}");
             failure.exit_code()
@@ -81,9 +105,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn perform(command: Command) -> Result<(), Failure> {
+fn perform(command: Command) -> Result<End, Failure> {
     match command {
-        Command::Run(run) => dry_run(&run),
+        Command::Run(run) => run_file(&run),
         Command::Init(init) => {
             let path = init.file;
             init::write(&path).map_err(|error| Failure::Undone(error.to_string()))?;
@@ -99,14 +123,16 @@ fn perform(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn dry_run(run: &args::Run) -> Result<(), Failure> {
-    if !run.dry_run {
-        let what = "this version shows what would run, and runs nothing: add --dry-run";
-        return Err(Failure::Wrong(what.to_owned()));
-    }
+fn run_file(run: &args::Run) -> Result<End, Failure> {
     let given = run.given().map_err(Failure::Wrong)?;
     let (source, folder) = file::find(run.file.as_deref())?;
     let file = File::read(source, folder, &given)?;
+    if !run.dry_run {
+        if run.format == Format::Json {
+            return Err(Failure::Wrong("--format json is for --dry-run; add that".to_owned()));
+        }
+        return run::run(&file, run, given.cpus);
+    }
     let choice = choice::choose(&file, &run.only, &run.skip)
         .map_err(|error| Failure::Wrong(error.to_string()))?;
     let plan = waves::Plan::new(&file, &choice, given.cpus);
@@ -117,7 +143,7 @@ fn dry_run(run: &args::Run) -> Result<(), Failure> {
 }
 
 /// The manual page of the program, or of one of its commands.
-fn manual(command: Option<&str>) -> Result<(), Failure> {
+fn manual(command: Option<&str>) -> Result<End, Failure> {
     let mut whole = Args::command();
     whole.build();
     let page = match command {
@@ -142,17 +168,17 @@ fn manual(command: Option<&str>) -> Result<(), Failure> {
     put(&text)
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<End, Failure> {
     put(text.as_bytes())
 }
 
 /// Writes to stdout. Whoever reads no further has what they wanted: that is no failure.
-fn put(bytes: &[u8]) -> Result<(), Failure> {
+fn put(bytes: &[u8]) -> Result<End, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Undone(format!("cannot write to stdout: {error}")))
         }
-        _ => Ok(()),
+        _ => Ok(End::Succeeded),
     }
 }

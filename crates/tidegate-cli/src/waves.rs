@@ -311,20 +311,10 @@ fn slots(limit: ParallelLimit, cpus: u32) -> String {
 }
 
 fn wait_text(folder: &Path, wait: &WaitFor) -> String {
-    let mut text = match &wait.what {
-        Awaited::File { path, unchanged_for: None } => {
-            format!("waits for {}", seen_from(folder, path))
-        }
-        Awaited::File { path, unchanged_for: Some(time) } => {
-            format!("waits for {}, unchanged for {}", seen_from(folder, path), written(*time))
-        }
-        Awaited::Tcp(address) => format!("waits for {}", plain(address)),
-        Awaited::Http(url) => format!("waits for {}", plain(url)),
-        Awaited::Command(command) => {
-            format!("waits for command {}", short(&command_text(command), 40))
-        }
-        Awaited::Signal(name) => format!("waits for signal {}", plain(name)),
-        Awaited::Delay(time) => format!("waits {}", written(*time)),
+    let what = awaited_text(folder, wait);
+    let mut text = match wait.what {
+        Awaited::Delay(_) => format!("waits {what}"),
+        _ => format!("waits for {what}"),
     };
     if let Some(timeout) = wait.timeout {
         text.push_str(&format!(", {} at most", written(timeout)));
@@ -332,12 +322,27 @@ fn wait_text(folder: &Path, wait: &WaitFor) -> String {
     text
 }
 
+/// What is waited for.
+pub(crate) fn awaited_text(folder: &Path, wait: &WaitFor) -> String {
+    match &wait.what {
+        Awaited::File { path, unchanged_for: None } => seen_from(folder, path),
+        Awaited::File { path, unchanged_for: Some(time) } => {
+            format!("{}, unchanged for {}", seen_from(folder, path), written(*time))
+        }
+        Awaited::Tcp(address) => plain(address),
+        Awaited::Http(url) => plain(url),
+        Awaited::Command(command) => format!("command {}", short(&command_text(command), 40)),
+        Awaited::Signal(name) => format!("signal {}", plain(name)),
+        Awaited::Delay(time) => written(*time),
+    }
+}
+
 fn seen_from(folder: &Path, path: &Path) -> String {
     plain(&path.strip_prefix(folder).unwrap_or(path).to_string_lossy())
 }
 
 /// A command on one line.
-fn command_text(command: &Command) -> String {
+pub(crate) fn command_text(command: &Command) -> String {
     match command {
         Command::Line(line) => {
             let lines: Vec<_> =
@@ -356,7 +361,7 @@ fn command_text(command: &Command) -> String {
     }
 }
 
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::new();
     push_plain(&mut plain, text, 4_096);
     plain
@@ -370,7 +375,7 @@ fn short(text: &str, max: usize) -> String {
 }
 
 /// `1 task`, `2 tasks`, `3 retries`.
-fn count(number: usize, what: &str) -> String {
+pub(crate) fn count(number: usize, what: &str) -> String {
     let end = match (what.ends_with("tr"), number) {
         (true, 1) => "y",
         (true, _) => "ies",

@@ -85,18 +85,6 @@ fn a_dry_run_starts_nothing_and_leaves_no_file() {
 }
 
 #[test]
-fn without_dry_run_nothing_is_run_and_that_is_said() {
-    let scene = Scene::with("[tasks.a]\nrun = \"touch started\"\n");
-    let before = scene.files();
-    let said = scene.call(&["run"]).wrong();
-    assert_eq!(
-        said,
-        "tidegate: this version shows what would run, and runs nothing: add --dry-run\n"
-    );
-    assert_eq!(scene.files(), before);
-}
-
-#[test]
 fn each_task_is_one_wave_behind_the_last_it_comes_after() {
     let found = waves(&plan(DIAMOND, &[]));
     let right: &[&[&str]] =

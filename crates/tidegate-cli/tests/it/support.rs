@@ -49,7 +49,9 @@ impl Scene {
     /// The binary, in a folder of the scene.
     pub(crate) fn command(&self, folder: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        for name in ["TIDEGATE_PARALLEL_LIMIT", "TIDEGATE_TASK_TIMEOUT", "COLUMNS"] {
+        for name in
+            ["TIDEGATE_PARALLEL_LIMIT", "TIDEGATE_TASK_TIMEOUT", "TIDEGATE_STORE", "COLUMNS"]
+        {
             command.env_remove(name);
         }
         command.envs(self.variables.iter().cloned());
@@ -69,7 +71,7 @@ impl Scene {
     }
 
     /// The text with the scene's folder called FOLDER.
-    fn neutral(&self, text: &str) -> String {
+    pub(crate) fn neutral(&self, text: &str) -> String {
         let real = self.path().canonicalize().unwrap();
         let text = text.replace(real.to_str().unwrap(), "FOLDER");
         text.replace(self.path().to_str().unwrap(), "FOLDER")

@@ -1,0 +1,314 @@
+//! Running a command file: an engine of its own on the store, one run, and its end.
+
+use crate::args;
+use crate::choice::{Choice, choose};
+use crate::file::{File, ParallelLimit};
+use crate::store::{self, Place, Queue};
+use crate::view::{Printer, View};
+use crate::{Failure, plan, resume, summary};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use tidegate::engine::{Retried, Subscription};
+use tidegate::error::StartError;
+use tidegate::{Config, Engine, EngineBuilder, Retention, Run, RunOutcome};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What commands have to end when the process is told to.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// What is left of a cancelled run has this to end.
+const AFTER_CANCEL: Duration = Duration::from_secs(10);
+
+/// How a run came to its end here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Succeeded,
+    Failed,
+    Cancelled,
+    /// By SIGINT.
+    Interrupted,
+    /// By SIGTERM or SIGHUP.
+    Terminated,
+}
+
+/// Runs the file, or goes on with a run of it.
+///
+/// # Errors
+/// It was not begun, or it cannot be told how it ended.
+pub(crate) fn run(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Undone(error.to_string()))?;
+    let done = runtime.block_on(perform(file, args, cpus));
+    // A thread that still looks at a file on a slow drive keeps nobody waiting.
+    runtime.shutdown_background();
+    done
+}
+
+async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failure> {
+    let mut asked = Asked::listen().map_err(|error| Failure::Undone(error.to_string()))?;
+    let place = store::place(args.store.as_deref(), &file.folder)?;
+    if args.resume.is_some() && place.is_memory() {
+        let what = "--resume needs a store that outlives the process, and this is memory:";
+        return Err(Failure::Wrong(what.to_owned()));
+    }
+    place.prepare()?;
+    let old = match &args.resume {
+        None => None,
+        Some(wanted) => {
+            let engine = Engine::builder(&place.address).connect().await.map_err(not_started)?;
+            let found = resume::find(&engine, &place, file, wanted).await;
+            engine.shutdown(Duration::ZERO).await;
+            Some(found?)
+        }
+    };
+    let (only, skip) = old.as_ref().map_or((&args.only, &args.skip), |old| (&old.only, &old.skip));
+    let choice = choose(file, only, skip).map_err(|error| Failure::Wrong(error.to_string()))?;
+    let queue = place.new_queue()?;
+    let logs = Logs::of(&place)?;
+    let engine = start(file, &choice, cpus, &place, &queue, &logs).await?;
+    let printer = Printer::start();
+    tell_of_limits(file, &engine, &printer).await?;
+    let (began, since) = (Instant::now(), SystemTime::now().into());
+    if let Some(old) = &old {
+        tokio::select! {
+            ended = resume::end(&engine, old.id) => ended?,
+            told = asked.next() => {
+                engine.shutdown(Duration::ZERO).await;
+                return Ok(told);
+            }
+        }
+    }
+    let events = engine.subscribe();
+    let run = match &old {
+        None => engine.submit(&file.name, resume::input(file, only, skip)).await,
+        Some(old) => match engine.retry(old.id).queue(queue.name.as_str()).await {
+            Ok(Retried::Begun { run, taken_over, changed, .. }) => {
+                tell_of_retry(file, &printer, (&old.id, &run), &taken_over, &changed);
+                Ok(run)
+            }
+            Ok(_) => {
+                printer.line(format!("nothing is left to do: all of run {} has succeeded", old.id));
+                engine.shutdown(Duration::ZERO).await;
+                return printer.finish().map(|()| End::Succeeded).map_err(unwritable);
+            }
+            Err(error) => Err(error),
+        },
+    };
+    let run = run.map_err(unusable)?;
+    drop(old);
+    let view = View::new(file, &choice, (engine.clone(), run.id()), (since, args.show), printer);
+    let (end, mut view) = watch(&engine, &run, events, view, &mut asked).await?;
+    view.finish(&queue.name).await.map_err(unusable)?;
+    let summary = summary::look(file, &choice, &engine, &run, &queue.name).await;
+    let again = (!place.is_memory()).then(|| again(file, args));
+    for line in summary.map_err(unusable)?.lines(began.elapsed(), again.as_deref()) {
+        view.printer.line(line);
+    }
+    view.printer.finish().map_err(unwritable)?;
+    Ok(end)
+}
+
+async fn start(
+    file: &File,
+    choice: &Choice,
+    cpus: u32,
+    place: &Place,
+    queue: &Queue,
+    logs: &Logs,
+) -> Result<Engine, Failure> {
+    let shared = (!place.is_memory()).then_some(place.address.as_str());
+    let workflow = plan::workflow(file, choice, shared);
+    let workflow = workflow.map_err(|error| Failure::Wrong(error.to_string()))?;
+    let mut config = Config::default();
+    // What commands write is shown from their logs, all of it.
+    config.log_max = u64::MAX;
+    let builder = Engine::builder(&place.address).config(config);
+    let builder = builder.queues([&queue.name]).workflow(workflow);
+    let builder = match file.parallel_limit.value {
+        ParallelLimit::Between(min, max) => builder.slots_between(min, max),
+        limit => builder.slots(limit.most(cpus)),
+    };
+    let retention = Retention { runs: Some(store::KEPT), ..Retention::default() };
+    let builder = file.limits.iter().cloned().fold(builder, EngineBuilder::limit);
+    let builder = match &logs.0 {
+        Some(folder) => builder.logs(folder),
+        None => builder,
+    };
+    builder.retention(retention).start().await.map_err(not_started)
+}
+
+/// Where logs go that are of no use after the run, if the store keeps none.
+struct Logs(Option<PathBuf>);
+
+impl Logs {
+    fn of(place: &Place) -> Result<Self, Failure> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        if !place.is_memory() {
+            return Ok(Logs(None));
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let name = format!("tidegate-{}-{}", std::process::id(), now.as_nanos());
+        let folder = std::env::temp_dir().join(name);
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&folder);
+        let failed = |error| Failure::Undone(format!("cannot make {}: {error}", folder.display()));
+        made.map_err(failed)?;
+        Ok(Logs(Some(folder)))
+    }
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.0 {
+            // What stays is in a folder for what may be removed.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// A limit is what the store says, whatever the file does.
+async fn tell_of_limits(file: &File, engine: &Engine, printer: &Printer) -> Result<(), Failure> {
+    if file.limits.is_empty() {
+        return Ok(());
+    }
+    let there = engine.limits().await.map_err(unusable)?;
+    for limit in &file.limits {
+        let other = there.iter().find(|state| state.limit.name() == limit.name());
+        if let Some(other) = other.filter(|other| other.limit != *limit) {
+            let (name, other) = (limit.name(), &other.limit);
+            let what =
+                format!("limit {name} is {other} in the store and stays so; the file says {limit}");
+            printer.line(what);
+        }
+    }
+    Ok(())
+}
+
+/// Tells what a run that goes on takes over, and what it does again. Parts of tasks are not spoken of.
+fn tell_of_retry(
+    file: &File,
+    printer: &Printer,
+    (old, run): (&tidegate::RunId, &Run),
+    taken_over: &[String],
+    changed: &[String],
+) {
+    let of_file = |names: &[String]| -> Vec<String> {
+        let names = names.iter().filter(|name| file.graph.find(name).is_some());
+        names.map(|name| crate::waves::plain(name)).collect()
+    };
+    printer.line(format!("run {} goes on with run {old}", run.id()));
+    let lists =
+        [("not run again", of_file(taken_over)), ("changed, and run again", of_file(changed))];
+    for (what, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {
+        printer.line(format!("{what}: {}", names.join(", ")));
+    }
+}
+
+/// Hears what happens until the run or the engine has ended and all was heard.
+async fn watch<'f>(
+    engine: &Engine,
+    run: &Run,
+    mut events: Subscription,
+    mut view: View<'f>,
+    asked: &mut Asked,
+) -> Result<(End, View<'f>), Failure> {
+    let mut interrupted = None;
+    let mut ended = Box::pin(run.wait());
+    let mut outcome = None;
+    let mut stopping: Option<tokio::task::JoinHandle<()>> = None;
+    loop {
+        tokio::select! {
+            biased;
+            told = asked.next() => {
+                let (engine, again) = (engine.clone(), interrupted.is_some());
+                let grace = if told == End::Interrupted { Duration::ZERO } else { GRACE };
+                interrupted.get_or_insert(told);
+                stopping = Some(tokio::spawn(async move {
+                    match again {
+                        true => drop(engine.shutdown_now().await),
+                        false => drop(engine.shutdown(grace).await),
+                    }
+                }));
+            }
+            event = events.next() => match event {
+                Ok(Some(event)) => view.hear(&event),
+                Ok(None) => break,
+                Err(missed) => view.miss(missed),
+            },
+            status = &mut ended, if outcome.is_none() => {
+                outcome = Some(status.ok().and_then(|status| status.outcome()));
+                // The events before the end are heard while it stops.
+                let engine = engine.clone();
+                stopping = Some(tokio::spawn(async move { drop(engine.shutdown(AFTER_CANCEL).await) }));
+            }
+        }
+    }
+    if let Some(stopping) = stopping {
+        // It does not panic, and nobody aborts it.
+        let _ = stopping.await;
+    }
+    let outcome = match outcome {
+        Some(outcome) => outcome,
+        None => run.status().await.map_err(unusable)?.outcome(),
+    };
+    let end = match (outcome, interrupted) {
+        (Some(RunOutcome::Succeeded), _) => End::Succeeded,
+        (Some(RunOutcome::Failed), _) => End::Failed,
+        (Some(_), _) => End::Cancelled,
+        (None, Some(told)) => told,
+        (None, None) => return Err(Failure::Store("the engine has stopped by itself".to_owned())),
+    };
+    Ok((end, view))
+}
+
+/// Hears when the process is told to end.
+struct Asked([(Signal, End); 3]);
+
+impl Asked {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Asked([
+            (signal(SignalKind::interrupt())?, End::Interrupted),
+            (signal(SignalKind::terminate())?, End::Terminated),
+            (signal(SignalKind::hangup())?, End::Terminated),
+        ]))
+    }
+
+    async fn next(&mut self) -> End {
+        std::future::poll_fn(|cx| {
+            let heard = self
+                .0
+                .iter_mut()
+                .find_map(|(signal, end)| signal.poll_recv(cx).is_ready().then_some(*end));
+            heard.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+        })
+        .await
+    }
+}
+
+/// How to go on, as it can be typed.
+fn again(file: &File, args: &args::Run) -> String {
+    let word = |text: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:=@%".contains(&byte);
+        match !text.is_empty() && text.bytes().all(is_plain) {
+            true => text.to_owned(),
+            false => plan::quoted(text),
+        }
+    };
+    let path = |path: &Path| word(&path.to_string_lossy());
+    let store = args.store.as_deref().map(|store| format!(" --store {}", word(store)));
+    format!("tidegate run {}{} --resume", path(&file.path), store.unwrap_or_default())
+}
+
+fn not_started(error: StartError) -> Failure {
+    match error {
+        StartError::Open(_) | StartError::Store(_) => Failure::Store(error.to_string()),
+        _ => Failure::Wrong(error.to_string()),
+    }
+}
+
+fn unusable(error: impl std::fmt::Display) -> Failure {
+    Failure::Store(error.to_string())
+}
+
+fn unwritable(error: std::io::Error) -> Failure {
+    Failure::Undone(format!("cannot write to stdout: {error}"))
+}

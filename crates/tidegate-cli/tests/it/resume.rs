@@ -1,0 +1,130 @@
+//! Going on with a run: what has succeeded is not run again, and nothing runs twice.
+
+use crate::running::{LONG, calm};
+use crate::support::{Scene, golden};
+
+const FAILS: &str = "[run]\nname = \"test\"\non_failure = \"keep_going\"\n\
+    [tasks.a]\nrun = \"echo a >> done\"\n\
+    [tasks.b]\nafter = [\"a\"]\nrun = \"test -e mended; echo b >> done\"\n\
+    [tasks.c]\nafter = [\"b\"]\nrun = \"echo c >> done\"\n\
+    [tasks.d]\nafter = [\"a\"]\nrun = \"echo d >> done\"\n";
+
+#[test]
+fn what_has_succeeded_is_not_run_again() {
+    let scene = Scene::with(FAILS);
+    assert_eq!(scene.call(&["run", "-j1"]).code, Some(1));
+    scene.touch("mended");
+    let answer = scene.call(&["run", "--resume", "-j1"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    assert_eq!(scene.read("done"), "a\nd\nb\nc\n");
+    golden("golden/resume.txt", &calm(&answer.err));
+    let answer = scene.call(&["run", "--resume"]);
+    assert_eq!(answer.code, Some(0));
+    assert_eq!(calm(&answer.err), "nothing is left to do: all of run RUN has succeeded\n");
+    assert_eq!(scene.read("done"), "a\nd\nb\nc\n");
+}
+
+#[test]
+fn what_is_defined_otherwise_is_run_again_and_listed() {
+    let scene = Scene::with(FAILS);
+    assert_eq!(scene.call(&["run", "-j1"]).code, Some(1));
+    let scene =
+        scene.file("tidegate.toml", FAILS.replace("echo d >>", "echo dd >>")).file("mended", "");
+    let answer = scene.call(&["run", "--resume", "-j1"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    assert!(
+        answer.err.contains("\nnot run again: a\nchanged, and run again: d\n"),
+        "{}",
+        answer.err
+    );
+    assert_eq!(scene.read("done"), "a\nd\nb\ndd\nc\n");
+}
+
+#[test]
+fn after_a_kill_the_rest_is_done_and_the_command_has_no_twin() {
+    let scene = Scene::with(&format!(
+        "[tasks.first]\nrun = \"echo first >> done\"\n\
+         [tasks.long]\nafter = [\"first\"]\nrun = \"\"\"{LONG}; echo long >> done\"\"\"\n\
+         [tasks.last]\nafter = [\"long\"]\nrun = \"echo last >> done\"\n"
+    ))
+    .file("stubborn", "");
+    let running = scene.begin(&["run"]);
+    scene.begun(1);
+    running.kill();
+    let running = scene.begin(&["run", "--resume"]);
+    scene.begun(2);
+    scene.touch("enough");
+    let answer = running.end();
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    assert!(answer.err.contains("\nnot run again: first\n"), "{}", answer.err);
+    assert_eq!(scene.read("done"), "first\nlong\nlast\n");
+    assert_eq!(scene.read("twins"), "");
+}
+
+#[test]
+fn after_a_kill_items_that_were_done_are_not_done_again() {
+    let scene = Scene::with(&format!(
+        "[tasks.each]\neach = {{ items = [\"quick\", \"long\"] }}\n\
+         run = \"\"\"if [ {{}} = long ]; then {LONG}; fi; echo {{}} >> done\"\"\"\n"
+    ));
+    let running = scene.begin(&["run", "-j1"]);
+    scene.begun(1);
+    running.kill();
+    scene.touch("enough");
+    let answer = scene.call(&["run", "--resume"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    assert_eq!(scene.read("done"), "quick\nlong\n");
+    assert_eq!(scene.read("twins"), "");
+}
+
+#[test]
+fn a_run_that_is_going_on_is_not_gone_on_with() {
+    let scene = Scene::with(&format!("[tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n"));
+    let running = scene.begin(&["run"]);
+    scene.begun(1);
+    let answer = scene.call(&["run", "--resume"]);
+    assert_eq!(answer.code, Some(1), "{}", answer.err);
+    let told = format!("is still going on in process {}; stop that first\n", running.id());
+    assert!(answer.err.ends_with(&told), "{}", answer.err);
+    scene.touch("enough");
+    running.end().succeeded();
+    assert_eq!(scene.read("begun").lines().count(), 1);
+}
+
+#[test]
+fn without_a_run_of_this_file_there_is_nothing_to_go_on_with() {
+    let scene =
+        Scene::with("[tasks.a]\nrun = \"true\"\n").file("b.toml", "[tasks.b]\nrun = \"true\"\n");
+    scene.call(&["run", "b.toml"]).succeeded();
+    let answer = scene.call(&["run", "--resume"]);
+    assert_eq!(answer.code, Some(1));
+    let told = "tidegate: there is no run of tidegate.toml to go on with; leave --resume out\n";
+    assert_eq!(answer.err, told);
+    let answer = scene.call(&["run", "--resume=xyz", "--store", "memory:"]);
+    assert_eq!(answer.code, Some(2));
+}
+
+#[test]
+fn a_run_is_named_by_the_beginning_of_its_id() {
+    let scene = Scene::with("[tasks.a]\nrun = \"echo $TIDEGATE_RUN_ID >> ids; test -e mended\"\n");
+    assert_eq!(scene.call(&["run"]).code, Some(1));
+    scene.touch("mended");
+    scene.call(&["run"]).succeeded();
+    let first = scene.read("ids").lines().next().unwrap().to_owned();
+    let answer = scene.call(&["run", &format!("--resume={}", &first[..24])]);
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    assert!(answer.err.contains(&format!("goes on with run {first}\n")), "{}", answer.err);
+    let answer = scene.call(&["run", "--resume=0"]);
+    assert!(answer.wrong().starts_with("tidegate: --resume=0 may be run "));
+}
+
+#[test]
+fn what_was_chosen_stays_chosen() {
+    let scene = Scene::with(FAILS);
+    assert_eq!(scene.call(&["run", "--only", "b"]).code, Some(1));
+    scene.touch("mended");
+    assert_eq!(scene.call(&["run", "--resume"]).code, Some(0));
+    assert_eq!(scene.read("done"), "a\nb\n");
+    let said = scene.call(&["run", "--resume", "--only", "b"]).wrong();
+    assert!(said.contains("--only"), "{said}");
+}

@@ -1,0 +1,140 @@
+//! What tests of real runs share: the binary left running, waiting for what it does, and its words
+//! without times and ids.
+
+use crate::support::{Answer, Scene};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A command that notes each time it is begun, and if it finds another copy of itself alive, and that
+/// lasts, with a child of its own, until it is told to stop or there is a file `enough`.
+pub(crate) const LONG: &str = "exec 9>lock; flock -n 9 || { echo twin >> twins; exit 9; }; \
+    echo $$ >> begun; if [ -e stubborn ]; then trap '' TERM; fi; \
+    sleep 3600 & while [ ! -e enough ]; do sleep 0.02; done; kill -9 $!";
+
+impl Scene {
+    /// The binary, left running.
+    pub(crate) fn begin(&self, arguments: &[&str]) -> Running<'_> {
+        let mut command = self.command("", arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running { scene: self, child }
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path().join(path)).unwrap_or_default()
+    }
+
+    pub(crate) fn touch(&self, path: &str) {
+        fs::write(self.path().join(path), "").unwrap();
+    }
+
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.path().join(path).exists()
+    }
+
+    /// Whether no process holds the lock of [`LONG`]: nothing of it is left.
+    pub(crate) fn is_gone(&self) -> bool {
+        File::open(self.path().join("lock")).unwrap().try_lock().is_ok()
+    }
+
+    /// Waits until [`LONG`] has begun so many times.
+    pub(crate) fn begun(&self, times: usize) {
+        until("the command has begun", || self.read("begun").lines().count() >= times);
+    }
+}
+
+/// Ended when it is dropped, so that a test that fails leaves nothing behind.
+pub(crate) struct Running<'s> {
+    scene: &'s Scene,
+    child: Child,
+}
+
+impl Running<'_> {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// By the name of the signal.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(name, self.child.id());
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Answer {
+        // What it says fits into the pipes.
+        let code = self.child.wait().unwrap().code();
+        let read = |pipe: &mut dyn std::io::Read| {
+            let mut text = String::new();
+            pipe.read_to_string(&mut text).unwrap();
+            self.scene.neutral(&text)
+        };
+        let out = read(self.child.stdout.as_mut().unwrap());
+        let err = read(self.child.stderr.as_mut().unwrap());
+        Answer { code, out, err }
+    }
+
+    /// As the system does when there is no memory left.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // What a killed one has left running holds the lock of its command.
+        let begun = self.scene.read("begun");
+        for process in begun.lines().filter(|_| self.scene.has("lock") && !self.scene.is_gone()) {
+            let _ = Command::new("kill").args(["-9", "--", &format!("-{process}")]).status();
+        }
+    }
+}
+
+fn signal(name: &str, process: u32) {
+    let sent = Command::new("kill").args([format!("-{name}"), process.to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+/// Waits for something that is sure to come.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what}: never");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The words without times and ids, which differ from run to run.
+pub(crate) fn calm(text: &str) -> String {
+    let line = |line: &str| {
+        let line = match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+            Some((time, rest)) if time.len() == 8 => format!("[TIME] {rest}"),
+            _ => line.to_owned(),
+        };
+        let line = match line.split_once("succeeded in ") {
+            Some((before, _)) => format!("{before}succeeded in TIME"),
+            None => line,
+        };
+        let is_part = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        let ids = line.split(|letter| !is_part(letter)).filter(|word| word.len() == 26);
+        let calm = ids.fold(line.clone(), |line, id| line.replace(id, "RUN"));
+        calm + "\n"
+    };
+    text.lines().map(line).collect()
+}
+
+impl Answer {
+    /// What commands have written, if all was well.
+    pub(crate) fn succeeded(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
+        self.out
+    }
+}
+
+/// How many files there are in a folder, at any depth.
+pub(crate) fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
+}

@@ -1,0 +1,75 @@
+//! What signals do to a run, and that nothing of it is left.
+
+use crate::running::LONG;
+use crate::support::Scene;
+
+/// Something long, and what comes after.
+fn scene() -> Scene {
+    Scene::with(&format!(
+        "[tasks.first]\nrun = \"echo first >> done\"\n\
+         [tasks.long]\nafter = [\"first\"]\nrun = \"\"\"{LONG}; echo long >> done\"\"\"\n\
+         [tasks.last]\nafter = [\"long\"]\nrun = \"echo last >> done\"\n"
+    ))
+}
+
+fn goes_on(scene: &Scene) {
+    scene.touch("enough");
+    let answer = scene.call(&["run", "--resume"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    assert!(answer.err.contains("\nnot run again: first"), "{}", answer.err);
+    assert_eq!(scene.read("done"), "first\nlong\nlast\n");
+    assert_eq!(scene.read("twins"), "");
+}
+
+#[test]
+fn an_interrupt_ends_a_command_that_will_not_and_the_run_can_go_on() {
+    let scene = scene().file("stubborn", "");
+    let running = scene.begin(&["run"]);
+    scene.begun(1);
+    running.signal("INT");
+    let answer = running.end();
+    assert_eq!(answer.code, Some(130), "{}", answer.err);
+    assert!(scene.is_gone());
+    assert!(answer.err.contains("long: interrupted\n"), "{}", answer.err);
+    assert!(
+        answer.err.contains("\nnot finished: long, last\n1 of 3 tasks succeeded in "),
+        "{}",
+        answer.err
+    );
+    assert!(
+        answer.err.ends_with("\ngo on with: tidegate run tidegate.toml --resume\n"),
+        "{}",
+        answer.err
+    );
+    goes_on(&scene);
+}
+
+#[test]
+fn told_to_end_it_lets_commands_end_and_starts_nothing_new() {
+    let scene = scene();
+    let running = scene.begin(&["run"]);
+    scene.begun(1);
+    running.signal("TERM");
+    // A second copy would be told of the end only after the first: this one is still at work.
+    assert!(!scene.is_gone());
+    scene.touch("enough");
+    let answer = running.end();
+    assert_eq!(answer.code, Some(143), "{}", answer.err);
+    assert_eq!(scene.read("done"), "first\nlong\n");
+    let answer = scene.call(&["run", "--resume"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    assert!(answer.err.contains("\nnot run again: first, long\n"), "{}", answer.err);
+    assert_eq!(scene.read("done"), "first\nlong\nlast\n");
+}
+
+#[test]
+fn told_twice_it_ends_at_once() {
+    let scene = scene().file("stubborn", "");
+    let running = scene.begin(&["run"]);
+    scene.begun(1);
+    running.signal("HUP");
+    running.signal("TERM");
+    assert_eq!(running.end().code, Some(143));
+    assert!(scene.is_gone());
+    goes_on(&scene);
+}
