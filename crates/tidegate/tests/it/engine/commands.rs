@@ -282,3 +282,36 @@ async fn at_no_instant_do_two_copies_of_a_command_run_when_its_worker_was_killed
     assert_eq!(lines(folder.path().join("begun")).len(), 2);
     engine.shutdown(Duration::ZERO).await;
 }
+
+#[tokio::test]
+async fn what_a_command_has_written_is_found_by_its_run_its_name_and_the_attempt() {
+    let folder = tempfile::tempdir().unwrap();
+    // Names that differ only where others end.
+    let name = |end: &str| "n".repeat(100) + end;
+    let (one, two) =
+        (shell(&name("1"), "printf one; printf '\\377'"), shell(&name("2"), "echo two"));
+    let both = Workflow::builder("both").task(one).task(two).build().unwrap();
+    let engine = Engine::builder("memory:").logs(folder.path()).workflow(both);
+    let engine = engine.start().await.unwrap();
+    let run = engine.submit("both", ()).await.unwrap();
+    run.wait().await.unwrap();
+    let written = |end| std::fs::read(engine.log(run.id(), &name(end), 1).unwrap()).unwrap();
+    assert_eq!((written("1"), written("2")), (b"one\xff".to_vec(), b"two\n".to_vec()));
+    assert!(!engine.log(run.id(), &name("1"), 2).unwrap().exists());
+}
+
+#[tokio::test]
+async fn a_shutdown_now_ends_a_command_that_another_gives_time() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("stubborn"), "").unwrap();
+    let task = Task::command("long", long(folder.path()));
+    let (engine, run) = started(Engine::builder("memory:"), task).await;
+    begun(folder.path(), 1).await;
+    let slow = engine.clone();
+    let slow = tokio::spawn(async move { slow.shutdown(HOUR).await });
+    engine.closing().await;
+    let report = engine.shutdown_now().await;
+    assert_eq!(report.handed_back, [(run.id(), "long".to_owned())]);
+    assert_eq!(slow.await.unwrap(), report);
+    assert!(is_gone(folder.path()));
+}
