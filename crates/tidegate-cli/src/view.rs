@@ -300,9 +300,9 @@ impl<'f> View<'f> {
         if !matches!(self.role(run, name), Role::Command(_) | Role::Item(_)) {
             return;
         }
-        let is_shown = match (self.show, how) {
-            (Show::Grouped, Happened::Succeeded | Happened::Cancelled) => true,
-            (Show::Grouped | Show::Failed, Happened::Failed | Happened::TimedOut) => true,
+        let is_shown = match how {
+            Happened::Succeeded | Happened::Cancelled => self.show == Show::Grouped,
+            Happened::Failed | Happened::TimedOut => self.show != Show::None,
             _ => false,
         };
         match self.engine.log(run, name, attempt).filter(|_| is_shown) {

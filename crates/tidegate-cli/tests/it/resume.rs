@@ -1,6 +1,6 @@
 //! Going on with a run: what has succeeded is not run again, and nothing runs twice.
 
-use crate::running::{LONG, calm};
+use crate::running::{LONG, calm, until};
 use crate::support::{Scene, golden};
 
 const FAILS: &str = "[run]\nname = \"test\"\non_failure = \"keep_going\"\n\
@@ -58,6 +58,26 @@ fn after_a_kill_the_rest_is_done_and_the_command_has_no_twin() {
     assert_eq!(answer.code, Some(0), "{}", answer.err);
     assert!(answer.err.contains("\nnot run again: first\n"), "{}", answer.err);
     assert_eq!(scene.read("done"), "first\nlong\nlast\n");
+    assert_eq!(scene.read("twins"), "");
+}
+
+#[test]
+fn a_command_that_was_told_to_stop_when_its_process_died_has_no_twin_either() {
+    // In the store it has ended; it has five seconds to do so, and nobody is left to count them.
+    let scene = Scene::with(&format!(
+        "[run]\non_failure = \"fail_fast_kill\"\n\
+         [tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n\
+         [tasks.fails]\nrun = \"while [ ! -e begun ]; do sleep 0.01; done; test -e enough\"\n"
+    ))
+    .file("stubborn", "");
+    let said = std::fs::File::create(scene.path().join("said")).unwrap();
+    let running = scene.begin_with(scene.command("", &["run"]).stderr(said));
+    until("it is told to stop", || scene.read("said").contains("long: cancelled"));
+    running.kill();
+    let running = scene.begin(&["run", "--resume"]);
+    scene.begun(2);
+    scene.touch("enough");
+    running.end();
     assert_eq!(scene.read("twins"), "");
 }
 

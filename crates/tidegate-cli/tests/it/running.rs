@@ -16,9 +16,12 @@ pub(crate) const LONG: &str = "exec 9>lock; flock -n 9 || { echo twin >> twins; 
 impl Scene {
     /// The binary, left running.
     pub(crate) fn begin(&self, arguments: &[&str]) -> Running<'_> {
-        let mut command = self.command("", arguments);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Running { scene: self, child }
+        self.begin_with(self.command("", arguments).stderr(Stdio::piped()))
+    }
+
+    /// The same for a command that was made already.
+    pub(crate) fn begin_with(&self, command: &mut Command) -> Running<'_> {
+        Running { scene: self, child: command.stdout(Stdio::piped()).spawn().unwrap() }
     }
 
     pub(crate) fn read(&self, path: &str) -> String {
@@ -134,7 +137,7 @@ impl Answer {
     }
 }
 
-/// How many files there are in a folder, at any depth.
+/// Whether there is nothing in a folder.
 pub(crate) fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
 }

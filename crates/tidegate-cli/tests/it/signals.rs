@@ -1,7 +1,10 @@
 //! What signals do to a run, and that nothing of it is left.
 
-use crate::running::LONG;
+use crate::running::{LONG, until};
 use crate::support::Scene;
+use std::time::{Duration, Instant};
+use tidegate::Engine;
+use tidegate::engine::RunsPage;
 
 /// Something long, and what comes after.
 fn scene() -> Scene {
@@ -69,7 +72,48 @@ fn told_twice_it_ends_at_once() {
     scene.begun(1);
     running.signal("HUP");
     running.signal("TERM");
+    let told = Instant::now();
     assert_eq!(running.end().code, Some(143));
+    // What it would have had to end in good order.
+    assert!(told.elapsed() < Duration::from_secs(30));
     assert!(scene.is_gone());
     goes_on(&scene);
+}
+
+/// The engine of another process on the store of the scene.
+async fn beside(scene: &Scene) -> Engine {
+    let store = scene.path().join(".tidegate/store.db");
+    Engine::builder(format!("sqlite:{}", store.display())).connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_run_that_somebody_cancels_is_exit_code_3() {
+    let scene = scene();
+    let running = scene.begin(&["run"]);
+    scene.begun(1);
+    let engine = beside(&scene).await;
+    let run = engine.runs(RunsPage::default()).await.unwrap()[0].id;
+    assert!(engine.run(run).await.unwrap().cancel().await.unwrap());
+    engine.shutdown(Duration::ZERO).await;
+    let answer = running.end();
+    assert_eq!(answer.code, Some(3), "{}", answer.err);
+    assert!(scene.is_gone());
+    assert!(answer.err.contains("\ncancelled: long, last\n"), "{}", answer.err);
+}
+
+#[tokio::test]
+async fn a_command_that_waits_for_a_signal_runs_when_it_has_come() {
+    let scene = Scene::with("[tasks.a]\nwait_for = { signal = \"go\" }\nrun = \"echo went\"\n");
+    let running = scene.begin(&["run"]);
+    until("there is a store", || scene.has(".tidegate/store.db"));
+    let engine = beside(&scene).await;
+    let run = loop {
+        if let Some(run) = engine.runs(RunsPage::default()).await.unwrap().first() {
+            break run.id;
+        }
+        tokio::task::yield_now().await;
+    };
+    engine.signal(run, "go", ()).await.unwrap();
+    engine.shutdown(Duration::ZERO).await;
+    assert_eq!(running.end().succeeded(), "went\n");
 }
