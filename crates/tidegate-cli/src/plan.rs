@@ -195,14 +195,13 @@ impl Made {
 
     /// The command, with the item in the place of `{}`: as one word, also for the shell.
     fn of(&self, command: &Command, item: Option<&str>) -> process::Command {
-        let put = |text: &String, item: Option<&str>| match item {
-            Some(item) => text.replace("{}", item),
-            None => text.clone(),
-        };
-        let words: Vec<String> = match command {
-            Command::Direct(words) => words.iter().map(|word| put(word, item)).collect(),
-            Command::Line(line) => {
-                let line = put(line, item.map(quoted).as_deref());
+        let words: Vec<String> = match (command, item) {
+            (Command::Direct(words), Some(item)) => {
+                words.iter().map(|word| word.replace("{}", item)).collect()
+            }
+            (Command::Direct(words), None) => words.clone(),
+            (Command::Line(line), item) => {
+                let line = item.map_or_else(|| line.clone(), |item| fill(line, item));
                 self.shell.iter().cloned().chain([line]).collect()
             }
         };
@@ -215,6 +214,41 @@ impl Made {
         }
         self.env.iter().fold(command, |command, (name, value)| command.env(name, value))
     }
+}
+
+/// The line with the item in the place of `{}`, so that the shell takes it as it is, also where the
+/// line has it in quotes. Quotes within quotes, as in `"$(cat '{}')"`, are not looked into: there
+/// `$TIDEGATE_INPUT` is the better way.
+fn fill(line: &str, item: &str) -> String {
+    let mut filled = String::new();
+    let (mut rest, mut within) = (line, None);
+    while let Some(letter) = rest.chars().next() {
+        if let Some(behind) = rest.strip_prefix("{}") {
+            match within {
+                Some('"') => item.chars().for_each(|letter| {
+                    filled.extend("\\\"$`".contains(letter).then_some('\\'));
+                    filled.push(letter);
+                }),
+                Some(_) => filled.push_str(&item.replace('\'', r"'\''")),
+                None => filled.push_str(&quoted(item)),
+            }
+            rest = behind;
+            continue;
+        }
+        let taken = match (within, letter) {
+            // The next one means itself.
+            (None | Some('"'), '\\') => rest.chars().take(2).map(char::len_utf8).sum(),
+            _ => letter.len_utf8(),
+        };
+        within = match (within, letter) {
+            (None, '\'' | '"') => Some(letter),
+            (Some(open), letter) if open == letter => None,
+            (within, _) => within,
+        };
+        filled.push_str(&rest[..taken]);
+        rest = &rest[taken..];
+    }
+    filled
 }
 
 /// The text as one word for the shell.
@@ -240,6 +274,15 @@ mod tests {
         assert_eq!(quoted("a b"), "'a b'");
         assert_eq!(quoted("it's; rm *"), r"'it'\''s; rm *'");
         assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn an_item_is_taken_as_it_is_wherever_it_stands() {
+        assert_eq!(fill("x {} {}", "a b"), "x 'a b' 'a b'");
+        assert_eq!(fill(r#"x "a{}""#, r#"$`"\'"#), r#"x "a\$\`\"\\'""#);
+        assert_eq!(fill("x 'a{}'", "it's $"), r"x 'ait'\''s $'");
+        assert_eq!(fill(r#"\"{} \'{}"#, "a b"), r#"\"'a b' \''a b'"#);
+        assert_eq!(fill("ü\\", "a"), "ü\\");
     }
 
     #[test]

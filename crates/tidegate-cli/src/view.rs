@@ -8,7 +8,7 @@ use crate::args::Show;
 use crate::choice::{Choice, Part};
 use crate::file::{File, Task, written};
 use crate::plan::{ITEMS, WAIT};
-use crate::waves::{awaited_text, plain};
+use crate::waves::{awaited_text, count, plain};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -174,7 +174,8 @@ impl<'f> View<'f> {
             What::Deferred { task, wait } => match self.role(run, task) {
                 Role::Waits(of) => self.waits(at, of),
                 Role::All(of) => {
-                    self.say(at, &of.name, wait.split(',').next().unwrap_or_default());
+                    let number = wait.split(' ').next().and_then(|number| number.parse().ok());
+                    self.say(at, &of.name, &count(number.unwrap_or(0), "item"));
                 }
                 _ => {}
             },

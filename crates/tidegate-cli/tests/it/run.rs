@@ -143,6 +143,24 @@ fn items_are_found_when_their_turn_has_come_and_are_one_word_each() {
 }
 
 #[test]
+fn an_item_is_never_taken_for_a_command_whatever_is_in_it() {
+    let items =
+        ["a b", "it's", "$(touch taken)", "`touch taken`", "\\", "\"; touch taken; \"", "*"];
+    let scene = scene(
+        r#"
+        [tasks.each]
+        each = { lines = "list" }
+        run = """printf '%s\\n' {} "{}" '{}'"""
+        "#,
+    )
+    .file("list", items.join("\n"));
+    let out = scene.call(&["run", "-j1"]).succeeded();
+    let right: String = items.iter().map(|item| format!("{item}\n").repeat(3)).collect();
+    assert_eq!(out, right);
+    assert!(!scene.has("taken"));
+}
+
+#[test]
 fn a_pattern_that_fits_nothing_is_a_failure_and_an_empty_list_is_none() {
     let nothing = scene("[tasks.a]\neach = { glob = \"*.csv\" }\nrun = \"echo {}\"\n");
     let answer = nothing.call(&["run"]);
