@@ -40,8 +40,8 @@ fn what_is_defined_otherwise_is_run_again_and_listed() {
     assert_eq!(scene.read("done"), "a\nd\nb\ndd\nc\n");
 }
 
-#[test]
-fn after_a_kill_the_rest_is_done_and_the_command_has_no_twin() {
+#[tokio::test]
+async fn after_a_kill_the_rest_is_done_and_the_command_has_no_twin() {
     let scene = Scene::with(&format!(
         "[tasks.first]\nrun = \"echo first >> done\"\n\
          [tasks.long]\nafter = [\"first\"]\nrun = \"\"\"{LONG}; echo long >> done\"\"\"\n\
@@ -49,10 +49,10 @@ fn after_a_kill_the_rest_is_done_and_the_command_has_no_twin() {
     ))
     .file("stubborn", "");
     let running = scene.begin(&["run"]);
-    scene.begun(1);
+    scene.begun(1).await;
     running.kill();
     let running = scene.begin(&["run", "--resume"]);
-    scene.begun(2);
+    scene.begun(2).await;
     scene.touch("enough");
     let answer = running.end();
     assert_eq!(answer.code, Some(0), "{}", answer.err);
@@ -61,8 +61,8 @@ fn after_a_kill_the_rest_is_done_and_the_command_has_no_twin() {
     assert_eq!(scene.read("twins"), "");
 }
 
-#[test]
-fn a_command_that_was_told_to_stop_when_its_process_died_has_no_twin_either() {
+#[tokio::test]
+async fn a_command_that_was_told_to_stop_when_its_process_died_has_no_twin_either() {
     // In the store it has ended; it has five seconds to do so, and nobody is left to count them.
     let scene = Scene::with(&format!(
         "[run]\non_failure = \"fail_fast_kill\"\n\
@@ -72,23 +72,23 @@ fn a_command_that_was_told_to_stop_when_its_process_died_has_no_twin_either() {
     .file("stubborn", "");
     let said = std::fs::File::create(scene.path().join("said")).unwrap();
     let running = scene.begin_with(scene.command("", &["run"]).stderr(said));
-    until("it is told to stop", || scene.read("said").contains("long: cancelled"));
+    until("it is told to stop", || scene.read("said").contains("long: cancelled")).await;
     running.kill();
     let running = scene.begin(&["run", "--resume"]);
-    scene.begun(2);
+    scene.begun(2).await;
     scene.touch("enough");
     running.end();
     assert_eq!(scene.read("twins"), "");
 }
 
-#[test]
-fn after_a_kill_items_that_were_done_are_not_done_again() {
+#[tokio::test]
+async fn after_a_kill_items_that_were_done_are_not_done_again() {
     let scene = Scene::with(&format!(
         "[tasks.each]\neach = {{ items = [\"quick\", \"long\"] }}\n\
          run = \"\"\"if [ {{}} = long ]; then {LONG}; fi; echo {{}} >> done\"\"\"\n"
     ));
     let running = scene.begin(&["run", "-j1"]);
-    scene.begun(1);
+    scene.begun(1).await;
     running.kill();
     scene.touch("enough");
     let answer = scene.call(&["run", "--resume"]);
@@ -97,11 +97,11 @@ fn after_a_kill_items_that_were_done_are_not_done_again() {
     assert_eq!(scene.read("twins"), "");
 }
 
-#[test]
-fn a_run_that_is_going_on_is_not_gone_on_with() {
+#[tokio::test]
+async fn a_run_that_is_going_on_is_not_gone_on_with() {
     let scene = Scene::with(&format!("[tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n"));
     let running = scene.begin(&["run"]);
-    scene.begun(1);
+    scene.begun(1).await;
     let answer = scene.call(&["run", "--resume"]);
     assert_eq!(answer.code, Some(1), "{}", answer.err);
     let told = format!("is still going on in process {}; stop that first\n", running.id());

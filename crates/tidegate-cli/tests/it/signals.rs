@@ -24,11 +24,11 @@ fn goes_on(scene: &Scene) {
     assert_eq!(scene.read("twins"), "");
 }
 
-#[test]
-fn an_interrupt_ends_a_command_that_will_not_and_the_run_can_go_on() {
+#[tokio::test]
+async fn an_interrupt_ends_a_command_that_will_not_and_the_run_can_go_on() {
     let scene = scene().file("stubborn", "");
     let running = scene.begin(&["run"]);
-    scene.begun(1);
+    scene.begun(1).await;
     running.signal("INT");
     let answer = running.end();
     assert_eq!(answer.code, Some(130), "{}", answer.err);
@@ -47,11 +47,11 @@ fn an_interrupt_ends_a_command_that_will_not_and_the_run_can_go_on() {
     goes_on(&scene);
 }
 
-#[test]
-fn told_to_end_it_lets_commands_end_and_starts_nothing_new() {
+#[tokio::test]
+async fn told_to_end_it_lets_commands_end_and_starts_nothing_new() {
     let scene = scene();
     let running = scene.begin(&["run"]);
-    scene.begun(1);
+    scene.begun(1).await;
     running.signal("TERM");
     // A second copy would be told of the end only after the first: this one is still at work.
     assert!(!scene.is_gone());
@@ -65,11 +65,11 @@ fn told_to_end_it_lets_commands_end_and_starts_nothing_new() {
     assert_eq!(scene.read("done"), "first\nlong\nlast\n");
 }
 
-#[test]
-fn told_twice_it_ends_at_once() {
+#[tokio::test]
+async fn told_twice_it_ends_at_once() {
     let scene = scene().file("stubborn", "");
     let running = scene.begin(&["run"]);
-    scene.begun(1);
+    scene.begun(1).await;
     running.signal("HUP");
     running.signal("TERM");
     let told = Instant::now();
@@ -90,7 +90,7 @@ async fn beside(scene: &Scene) -> Engine {
 async fn a_run_that_somebody_cancels_is_exit_code_3() {
     let scene = scene();
     let running = scene.begin(&["run"]);
-    scene.begun(1);
+    scene.begun(1).await;
     let engine = beside(&scene).await;
     let run = engine.runs(RunsPage::default()).await.unwrap()[0].id;
     assert!(engine.run(run).await.unwrap().cancel().await.unwrap());
@@ -105,7 +105,7 @@ async fn a_run_that_somebody_cancels_is_exit_code_3() {
 async fn a_command_that_waits_for_a_signal_runs_when_it_has_come() {
     let scene = Scene::with("[tasks.a]\nwait_for = { signal = \"go\" }\nrun = \"echo went\"\n");
     let running = scene.begin(&["run"]);
-    until("there is a store", || scene.has(".tidegate/store.db"));
+    until("there is a store", || scene.has(".tidegate/store.db")).await;
     let engine = beside(&scene).await;
     let run = loop {
         if let Some(run) = engine.runs(RunsPage::default()).await.unwrap().first() {
