@@ -276,19 +276,11 @@ impl Others {
         let limits: Vec<_> = limits.iter().map(|limit| LimitUse::of(*limit)).collect();
         let planned = vec![TaskPlan { limits, ..TaskPlan::default() }; tasks.len()];
         let plan = Plan::new("others".to_owned(), graph, OnFailure::FailFastKill, planned);
-        Ok(NewRun {
-            id: RunId::new(Timestamp::from(SystemTime::now()), u128::from(self.turns)),
-            plan: Arc::new(plan),
-            queue: "others".into(),
-            priority: 0,
-            key: None,
-            not_before: None,
-            input: None,
-            parent: None,
-            retry_of: None,
-            items: Vec::new(),
-            keys: Vec::new(),
-        })
+        Ok(NewRun::new(
+            RunId::new(Timestamp::from(SystemTime::now()), u128::from(self.turns)),
+            Arc::new(plan),
+            "others".into(),
+        ))
     }
 
     /// A task has failed, and the other of its run is to stop, which its worker has not heard.

@@ -296,6 +296,15 @@ pub struct NewRun {
     pub keys: Vec<(TaskIndex, Vec<Arc<str>>)>,
 }
 
+impl NewRun {
+    /// A run of this plan in this queue, and nothing special about it.
+    pub fn new(id: RunId, plan: Arc<Plan>, queue: Arc<str>) -> Self {
+        let (priority, items, keys) = (0, Vec::new(), Vec::new());
+        let (key, not_before, input, parent, retry_of) = (None, None, None, None, None);
+        NewRun { id, plan, queue, priority, key, not_before, input, parent, retry_of, items, keys }
+    }
+}
+
 /// The run that a new one takes over from. See [`retry`](crate::retry) for what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryOf {

@@ -42,19 +42,7 @@ fn plan() -> Arc<Plan> {
 }
 
 fn submit(plan: &Arc<Plan>, id: u128) -> NewRun {
-    NewRun {
-        id: RunId::from_u128(id),
-        plan: plan.clone(),
-        queue: "q".into(),
-        priority: 0,
-        key: None,
-        not_before: None,
-        input: None,
-        parent: None,
-        retry_of: None,
-        items: Vec::new(),
-        keys: Vec::new(),
-    }
+    NewRun::new(RunId::from_u128(id), plan.clone(), "q".into())
 }
 
 // ---------------------------------------------------------------------------- the memory store --

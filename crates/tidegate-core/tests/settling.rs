@@ -43,19 +43,7 @@ fn now<T>(answer: Answer<'_, T>) -> T {
 }
 
 fn submit(id: RunId, plan: &Arc<Plan>) -> NewRun {
-    NewRun {
-        id,
-        plan: plan.clone(),
-        queue: "q".into(),
-        priority: 0,
-        key: None,
-        not_before: None,
-        input: None,
-        parent: None,
-        retry_of: None,
-        items: Vec::new(),
-        keys: Vec::new(),
-    }
+    NewRun::new(id, plan.clone(), "q".into())
 }
 
 // ------------------------------------------------------------------- against the whole graph --

@@ -70,17 +70,8 @@ async fn submit(
         let ends = std::mem::take(&mut active);
         lives += ends.len();
         let new = |random: u64| NewRun {
-            id: RunId::new(now, random.into()),
-            plan: plan.clone(),
-            queue: queue.clone(),
-            priority: 0,
-            key: None,
-            not_before: None,
             input: Some(input.clone()),
-            parent: None,
-            retry_of: None,
-            items: Vec::new(),
-            keys: Vec::new(),
+            ..NewRun::new(RunId::new(now, random.into()), plan.clone(), queue.clone())
         };
         ids += at_once as u64 + 1;
         let mut turn = Turn::new(TurnId(ids), now);

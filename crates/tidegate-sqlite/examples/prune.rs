@@ -173,17 +173,8 @@ fn plan(tasks: u64) -> Outcome<Arc<Plan>> {
 
 fn new_run(plan: &Arc<Plan>, queue: &str) -> NewRun {
     NewRun {
-        id: RunId::new(now(), id().into()),
-        plan: plan.clone(),
-        queue: queue.into(),
-        priority: 0,
-        key: None,
-        not_before: None,
         input: Some(Bytes::from(&br#"{"a":1,"b":[1,2,3],"c":"some text"}"#[..])),
-        parent: None,
-        retry_of: None,
-        items: Vec::new(),
-        keys: Vec::new(),
+        ..NewRun::new(RunId::new(now(), id().into()), plan.clone(), queue.into())
     }
 }
 

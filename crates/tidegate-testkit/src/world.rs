@@ -178,19 +178,7 @@ impl World {
     /// A run of this plan, to be submitted.
     pub fn new_run(&mut self, plan: &Arc<Plan>) -> NewRun {
         self.ids += 1;
-        NewRun {
-            id: RunId::new(self.now(), self.ids),
-            plan: plan.clone(),
-            queue: QUEUE.into(),
-            priority: 0,
-            key: None,
-            not_before: None,
-            input: None,
-            parent: None,
-            retry_of: None,
-            items: Vec::new(),
-            keys: Vec::new(),
-        }
+        NewRun::new(RunId::new(self.now(), self.ids), plan.clone(), QUEUE.into())
     }
 
     /// Submits a run of this plan, with nobody there to take it.

@@ -39,19 +39,7 @@ fn faulty() -> (Arc<Faulty>, Arc<MemoryStore>) {
 
 fn submit(id: u64) -> Arc<Turn> {
     let mut turn = Turn::new(TurnId(id), Timestamp::from_micros(0));
-    turn.submits.push(NewRun {
-        id: RunId::from_u128(id.into()),
-        plan: one().build(),
-        queue: QUEUE.into(),
-        priority: 0,
-        key: None,
-        not_before: None,
-        input: None,
-        parent: None,
-        retry_of: None,
-        items: Vec::new(),
-        keys: Vec::new(),
-    });
+    turn.submits.push(NewRun::new(RunId::from_u128(id.into()), one().build(), QUEUE.into()));
     Arc::new(turn)
 }
 

@@ -41,17 +41,8 @@ pub(crate) fn turn() -> Turn {
 
 pub(crate) fn new_run(plan: &Arc<Plan>, input: &[u8]) -> NewRun {
     NewRun {
-        id: RunId::new(at(0), unique().into()),
-        plan: plan.clone(),
-        queue: "default".into(),
-        priority: 0,
-        key: None,
-        not_before: None,
         input: Some(Bytes::from(input)),
-        parent: None,
-        retry_of: None,
-        items: Vec::new(),
-        keys: Vec::new(),
+        ..NewRun::new(RunId::new(at(0), unique().into()), plan.clone(), "default".into())
     }
 }
 

@@ -37,18 +37,15 @@ fn right_of(parent: &Claimed) -> Parent {
 fn items_with(parent: &Claimed, count: u32, on_failure: OnFailure, task: TaskPlan) -> NewRun {
     let (workflow, name) = (parent.plan.workflow(), parent.plan.graph().name(parent.index));
     NewRun {
-        id: RunId::of_items(parent.execution()),
-        plan: Arc::new(Plan::items(workflow, name, count, on_failure, task)),
-        // It has its parent's, whatever stands here.
-        queue: "elsewhere".into(),
         priority: 99,
-        key: None,
-        not_before: None,
-        input: None,
         parent: Some(right_of(parent)),
-        retry_of: None,
         items: (0..count).map(|at| bytes(&format!("item {at}"))).collect(),
-        keys: Vec::new(),
+        // It has its parent's, whatever stands here.
+        ..NewRun::new(
+            RunId::of_items(parent.execution()),
+            Arc::new(Plan::items(workflow, name, count, on_failure, task)),
+            "elsewhere".into(),
+        )
     }
 }
 

@@ -177,18 +177,12 @@ impl World {
 /// The run of the items of a task, as this claim of it asks for it.
 fn items_of(execution: TaskExecutionId, (task, fence): Name, items: &Birth) -> NewRun {
     NewRun {
-        id: RunId::of_items(execution),
-        plan: items.plan.clone(),
-        // It has its parent's queue and priority, whatever is asked for.
-        queue: "elsewhere".into(),
         priority: 7,
-        key: None,
-        not_before: None,
-        input: None,
         parent: Some(Parent::new(task, fence, WaitId::new(WaitKind::Child, "items", 0))),
-        retry_of: None,
         items: items.tempers.iter().map(|_| Bytes::from(&b"an item"[..])).collect(),
         keys: items.keys.clone(),
+        // It has its parent's queue and priority, whatever is asked for.
+        ..NewRun::new(RunId::of_items(execution), items.plan.clone(), "elsewhere".into())
     }
 }
 

@@ -752,17 +752,11 @@ fn beget(
     }
     let items = if birth.is_of_items() { birth.tempers.len() } else { 0 };
     NewRun {
-        id,
-        plan: birth.plan.clone(),
-        // It has its parent's queue and priority, whatever is asked for here.
-        queue: "elsewhere".into(),
         priority: 7,
-        key: None,
-        not_before: None,
-        input: None,
         parent: Some(parent),
-        retry_of: None,
         items: (0..items).map(|_| Bytes::from(&b"an item"[..])).collect(),
         keys: birth.keys.clone(),
+        // It has its parent's queue and priority, whatever is asked for here.
+        ..NewRun::new(id, birth.plan.clone(), "elsewhere".into())
     }
 }

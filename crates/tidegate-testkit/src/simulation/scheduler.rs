@@ -522,18 +522,14 @@ impl Simulation {
                 let chance = &mut *draw.chance;
                 let key = chance.one_in(3).then(|| format!("k{}", chance.below(4)));
                 let input = chance.below(3) as u8;
+                let queue = Arc::from(*chance.pick(&QUEUES).expect("there are some"));
                 NewRun {
-                    id,
-                    plan,
-                    queue: Arc::from(*chance.pick(&QUEUES).expect("there are some")),
                     priority: if chance.one_in(4) { chance.small(0, 60) as i32 - 30 } else { 0 },
                     key,
                     not_before: chance.one_in(5).then(|| now + chance.millis(0, 10_000)),
                     input: (input > 0).then(|| Arc::from([input.min(1)])),
-                    parent: None,
-                    retry_of: None,
-                    items: Vec::new(),
                     keys,
+                    ..NewRun::new(id, plan, queue)
                 }
             }
         };

@@ -53,17 +53,14 @@ impl Child {
             // Which wait it is for is told when it is waited for.
             let parent = Parent::new(task, fence, WaitId::new(WaitKind::Child, "", 0));
             Ok(NewRun {
-                id: RunId::new(shared.now(), fastrand::u128(..)),
                 keys: keys::of_run(&workflow.plan, input.as_deref())?,
-                plan: workflow.plan.clone(),
-                queue: shared.queue.clone(),
-                priority: 0,
-                key: None,
-                not_before: None,
                 input,
                 parent: Some(Parent { queue: self.queue, priority: self.priority, ..parent }),
-                retry_of: None,
-                items: Vec::new(),
+                ..NewRun::new(
+                    RunId::new(shared.now(), fastrand::u128(..)),
+                    workflow.plan.clone(),
+                    shared.queue.clone(),
+                )
             })
         };
         make().map_err(|error: SubmitError| TaskError::permanent(error))

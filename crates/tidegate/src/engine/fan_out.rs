@@ -79,17 +79,10 @@ impl FanOut {
         let (workflow, name) = (self.workflow.clone(), self.name.clone());
         let plan = Plan::items(workflow, name, count, self.on_failure, self.item.clone());
         Ok(NewRun {
-            id: self.run,
-            plan: Arc::new(plan),
-            queue: self.queue.clone(),
-            priority: 0,
-            key: None,
-            not_before: None,
-            input: None,
             parent: Some(self.parent.clone()),
-            retry_of: None,
             items,
             keys: keys.map_err(TaskError::permanent)?,
+            ..NewRun::new(self.run, Arc::new(plan), self.queue.clone())
         })
     }
 }

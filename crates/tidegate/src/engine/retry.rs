@@ -138,17 +138,17 @@ impl Retry {
         let again = find_all(&plan, &self.again)?;
         let taken = taken_over(&old, &plan, &again, before == input);
         let new = NewRun {
-            id: RunId::new(shared.now(), fastrand::u128(..)),
             keys: keys::of_run(&plan, input.as_deref())?,
-            plan: plan.clone(),
-            queue: self.queue.unwrap_or(old.run.queue),
             priority: self.priority.unwrap_or(old.run.priority),
             key: self.key,
             not_before: self.not_before,
             input,
-            parent: None,
             retry_of: Some(Box::new(RetryOf { run: self.run, again })),
-            items: Vec::new(),
+            ..NewRun::new(
+                RunId::new(shared.now(), fastrand::u128(..)),
+                plan.clone(),
+                self.queue.unwrap_or(old.run.queue),
+            )
         };
         let names = |tasks: &[TaskIndex]| {
             tasks.iter().map(|task| plan.graph().name(*task).to_owned()).collect()

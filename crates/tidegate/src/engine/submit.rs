@@ -167,17 +167,16 @@ impl Submit {
         let workflow = find(shared, &self.workflow)?;
         let input = self.input?;
         let run = NewRun {
-            id: RunId::new(shared.now(), fastrand::u128(..)),
             keys: keys::of_run(&workflow.plan, input.as_deref())?,
-            plan: workflow.plan.clone(),
-            queue: self.queue.unwrap_or_else(|| shared.queue.clone()),
             priority: self.priority,
             key: self.key,
             not_before: self.not_before,
             input,
-            parent: None,
-            retry_of: None,
-            items: Vec::new(),
+            ..NewRun::new(
+                RunId::new(shared.now(), fastrand::u128(..)),
+                workflow.plan.clone(),
+                self.queue.unwrap_or_else(|| shared.queue.clone()),
+            )
         };
         Begun::new(self.engine.clone(), run)
     }

@@ -261,19 +261,7 @@ on_every_store! {
         let graph = Graph::new([Node::new("held")]).unwrap();
         let plan = Plan::new("held".to_owned(), graph, OnFailure::FailFast, vec![planned]);
         let id = RunId::new(wall.now(), 7);
-        let new = NewRun {
-            id,
-            plan: plan.into(),
-            queue: "default".into(),
-            priority: 0,
-            key: None,
-            not_before: None,
-            input: None,
-            parent: None,
-            retry_of: None,
-            items: Vec::new(),
-            keys: Vec::new(),
-        };
+        let new = NewRun::new(id, plan.into(), "default".into());
         let turn = Turn { submits: vec![new], ..Turn::new(TurnId(7), wall.now()) };
         engine.store().turn(turn.into()).await.unwrap();
         // Whoever looks at it lets it stand behind the limit.

@@ -21,19 +21,7 @@ async fn inserted(store: &Arc<dyn Store>, like: RunId, gate: &str) -> RunId {
     let clock = fake_clock();
     let plan = store.run(like).await.unwrap().expect("there is one").run.plan;
     let (id, input) = (RunId::new(clock(), 77), serde_json::to_vec(gate).unwrap());
-    let run = NewRun {
-        id,
-        plan,
-        queue: "default".into(),
-        priority: 0,
-        key: None,
-        not_before: None,
-        input: Some(Bytes::from(input)),
-        parent: None,
-        retry_of: None,
-        items: Vec::new(),
-        keys: Vec::new(),
-    };
+    let run = NewRun { input: Some(Bytes::from(input)), ..NewRun::new(id, plan, "default".into()) };
     let turn = Turn { submits: vec![run], ..Turn::new(TurnId(1), clock()) };
     assert!(store.turn(Arc::new(turn)).await.unwrap().submits[0].is_ok());
     id
