@@ -37,6 +37,42 @@ pub(crate) struct Place {
 /// # Errors
 /// A path that cannot be written as an address.
 pub(crate) fn place(named: Option<&str>, folder: &Path) -> Result<Place, StoreError> {
+    match by_name(named)? {
+        Some(place) => Ok(place),
+        None => at(folder.join(FOLDER).join(NAME), "", true),
+    }
+}
+
+/// The store that is named, or else the nearest one from here upwards, or else the user's own.
+///
+/// # Errors
+/// A path that cannot be written as an address, or there is no place for the user's own.
+pub(crate) fn nearest(named: Option<&str>) -> Result<Place, StoreError> {
+    if let Some(place) = by_name(named)? {
+        return Ok(place);
+    }
+    let here = std::env::current_dir();
+    let here = here.map_err(|error| StoreError { path: PathBuf::from("."), error })?;
+    let above = here.ancestors().map(|folder| folder.join(FOLDER)).find(|folder| folder.is_dir());
+    let folder = match above {
+        Some(folder) => folder,
+        None => of_user()?,
+    };
+    at(folder.join(NAME), "", true)
+}
+
+/// Where the user's own store is.
+fn of_user() -> Result<PathBuf, StoreError> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let state = variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")));
+    state.map(|state| state.join("tidegate")).ok_or_else(|| {
+        let what = format!("there is no HOME to keep it in; name one with --store or {VARIABLE}");
+        StoreError { path: PathBuf::from(NAME), error: io::Error::other(what) }
+    })
+}
+
+/// The store that the command line names, or the environment does.
+fn by_name(named: Option<&str>) -> Result<Option<Place>, StoreError> {
     let variable = || match std::env::var_os(VARIABLE)?.into_string() {
         Ok(text) => Some(Ok(text)),
         Err(text) => {
@@ -45,10 +81,8 @@ pub(crate) fn place(named: Option<&str>, folder: &Path) -> Result<Place, StoreEr
         }
     };
     let named = named.map(|named| Ok(named.to_owned())).or_else(variable).transpose()?;
-    let Some(named) = named.filter(|named| !named.is_empty()) else {
-        return at(folder.join(FOLDER).join(NAME), "", true);
-    };
-    match named.split_once(':') {
+    let Some(named) = named.filter(|named| !named.is_empty()) else { return Ok(None) };
+    let place = match named.split_once(':') {
         Some(("sqlite", rest)) => {
             let (path, options) = rest.find('?').map_or((rest, ""), |at| rest.split_at(at));
             at(PathBuf::from(path), options, false)
@@ -57,7 +91,8 @@ pub(crate) fn place(named: Option<&str>, folder: &Path) -> Result<Place, StoreEr
             Ok(Place { address: named, path: None, own: false })
         }
         _ => at(PathBuf::from(named), "", false),
-    }
+    };
+    place.map(Some)
 }
 
 /// A database at this path. Commands that find it in their environment stand elsewhere.
@@ -73,6 +108,11 @@ fn at(path: PathBuf, options: &str, own: bool) -> Result<Place, StoreError> {
 }
 
 impl Place {
+    /// Whether there is something at the place already, as far as can be seen from here.
+    pub(crate) fn exists(&self) -> bool {
+        self.path.as_deref().is_none_or(Path::exists)
+    }
+
     /// Whether it is gone with the process.
     pub(crate) fn is_memory(&self) -> bool {
         self.address == "memory:"
@@ -87,10 +127,7 @@ impl Place {
             return Ok(());
         };
         let failed = |error| StoreError { path: folder.to_owned(), error };
-        match DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.map_err(failed)?,
-        }
+        DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(failed)?;
         let ignore = folder.join(".gitignore");
         match ignore.exists() {
             true => Ok(()),
