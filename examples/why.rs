@@ -18,7 +18,7 @@ use tidegate_core::graph::{Graph, Node};
 use tidegate_core::lifecycle::{Event, Failure};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Change, Claim, NewRun, NewWorker, Store, Turn, TurnId, Turned};
+use tidegate_core::store::{Change, Claim, Knows, NewRun, NewWorker, Store, Turn, TurnId, Turned};
 use tokio::sync::Semaphore;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -259,7 +259,7 @@ impl Others {
         let (now, name) = (SystemTime::now().into(), "another program".to_owned());
         Ok(self
             .store
-            .enlist(NewWorker { now, name, queues, knows: knows.into(), slots: 4 })
+            .enlist(NewWorker { now, name, queues, knows: Knows::These(knows.into()), slots: 4 })
             .await?)
     }
 

@@ -24,7 +24,7 @@ use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
 use crate::rows::{Gate, Head, Payload, Place, Row};
 use crate::store::{
-    Answer, Bytes, Counts, Ended, Finding, NewWorker, Record, RunKey, RunSummary, RunView,
+    Answer, Bytes, Counts, Ended, Finding, Knows, NewWorker, Record, RunKey, RunSummary, RunView,
     RunsPage, Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved,
     WhyUnserved,
 };
@@ -267,8 +267,8 @@ struct Signal {
 /// A worker that is known.
 struct Worker {
     queues: BTreeSet<String>,
-    /// Names of tasks by workflow.
-    knows: BTreeMap<String, BTreeSet<String>>,
+    /// Names of tasks by workflow; `None` for all there are.
+    knows: Option<BTreeMap<String, BTreeSet<String>>>,
     slots: u32,
     alive: bool,
 }
@@ -279,7 +279,8 @@ impl Worker {
     }
 
     fn knows(&self, workflow: &str, task: &str) -> bool {
-        self.knows.get(workflow).is_some_and(|tasks| tasks.contains(task))
+        let Some(knows) = &self.knows else { return true };
+        knows.get(workflow).is_some_and(|tasks| tasks.contains(task))
     }
 
     fn can_run(&self, lane: &Lane, heaviest: u32) -> bool {
@@ -338,10 +339,16 @@ impl Memory {
     fn enlist(&mut self, new: NewWorker) -> WorkerId {
         self.last_worker += 1;
         let id = WorkerId(self.last_worker);
-        let mut knows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (workflow, task) in new.knows {
-            knows.entry(workflow).or_default().insert(task);
-        }
+        let knows = match new.knows {
+            Knows::All => None,
+            Knows::These(tasks) => {
+                let mut knows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+                for (workflow, task) in tasks {
+                    knows.entry(workflow).or_default().insert(task);
+                }
+                Some(knows)
+            }
+        };
         let queues = new.queues.into_iter().collect();
         self.workers.insert(id, Worker { queues, knows, slots: new.slots, alive: true });
         id

@@ -158,10 +158,19 @@ pub struct NewWorker {
     pub name: String,
     /// The queues it serves.
     pub queues: Vec<String>,
-    /// The tasks it knows, by workflow and name.
-    pub knows: Vec<(String, String)>,
+    /// The tasks it knows.
+    pub knows: Knows,
     /// How many slots it has: what is heavier it cannot run.
     pub slots: u32,
+}
+
+/// The tasks that a worker can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Knows {
+    /// Whatever there is.
+    All,
+    /// These, by workflow and name.
+    These(Vec<(String, String)>),
 }
 
 /// All that somebody has to say to the store and to ask of it at one time.

@@ -16,7 +16,7 @@ use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::rows::{Gate, Head, Place, Row};
 use tidegate_core::store::{
-    Happened, NewRun, NewWorker, Record, RunKey, Store, StoreError, TaskKey, Turn, TurnId,
+    Happened, Knows, NewRun, NewWorker, Record, RunKey, Store, StoreError, TaskKey, Turn, TurnId,
 };
 use tidegate_core::wait::{WaitId, WaitKind, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp, audit};
@@ -58,7 +58,13 @@ fn an_answer_that_nobody_asks_for_does_nothing() {
 #[test]
 fn who_is_killed_is_dead_and_a_stranger_is_not() {
     let store = MemoryStore::new();
-    let new = NewWorker { now: NOW, name: String::new(), queues: vec![], knows: vec![], slots: 1 };
+    let new = NewWorker {
+        now: NOW,
+        name: String::new(),
+        queues: vec![],
+        knows: Knows::These(vec![]),
+        slots: 1,
+    };
     let workers = [now(store.enlist(new.clone())).unwrap(), now(store.enlist(new)).unwrap()];
     store.kill(workers[1]);
     store.kill(WorkerId(99));
@@ -607,8 +613,13 @@ fn clean_up_that_waits_for_what_was_told_to_stop_is_sound() {
     let plan = Arc::new(Plan::new("w", graph, OnFailure::FailFastKill, tasks));
     let store = MemoryStore::new();
     let knows = ["a", "b", "c"].map(|name| ("w".to_owned(), name.to_owned())).to_vec();
-    let new =
-        NewWorker { now: NOW, name: String::new(), queues: vec!["q".to_owned()], knows, slots: 2 };
+    let new = NewWorker {
+        now: NOW,
+        name: String::new(),
+        queues: vec!["q".to_owned()],
+        knows: Knows::These(knows),
+        slots: 2,
+    };
     let worker = now(store.enlist(new)).unwrap();
     let mut turn = Turn::new(TurnId(1), NOW);
     (turn.worker, turn.submits) = (Some(worker), vec![submit(&plan, 1)]);

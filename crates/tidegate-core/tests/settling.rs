@@ -24,8 +24,8 @@ use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::rows::{Head, Owned, Payload, Place, Row, Rows, Write};
 use tidegate_core::store::{
-    Answer, Applied, Bytes, Change, Claim, Claimed, NewRun, NewWorker, Parent, Record, Request,
-    RunKey, Scope, Store, TaskKey, Turn, TurnId, Turned,
+    Answer, Applied, Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Parent, Record,
+    Request, RunKey, Scope, Store, TaskKey, Turn, TurnId, Turned,
 };
 use tidegate_core::wait::{NewSignal, WaitId, WaitKind, Waiting};
 use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp, turn};
@@ -159,7 +159,13 @@ impl Compared {
         let knows = plan.graph().tasks().map(|task| plan.graph().name(task).to_owned());
         let knows = knows.map(|name| ("w".to_owned(), name)).collect();
         let queues = vec!["q".to_owned()];
-        let new = NewWorker { now: NOW, name: String::new(), queues, knows, slots: 99 };
+        let new = NewWorker {
+            now: NOW,
+            name: String::new(),
+            queues,
+            knows: Knows::These(knows),
+            slots: 99,
+        };
         let worker = now(store.enlist(new));
         let model = vec![Standing::Blocked; plan.task_count()];
         let attempts = vec![1; plan.task_count()];

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate_core::graph::{Graph, Node, OnFailure};
 use tidegate_core::lifecycle::Event;
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Bytes, Change, Claim, Claimed, NewRun, NewWorker, Store, Turn, TurnId};
+use tidegate_core::store::{
+    Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Store, Turn, TurnId,
+};
 use tidegate_core::{RunId, Timestamp};
 use tidegate_sqlite::{Options, SqliteStore};
 
@@ -59,7 +61,7 @@ async fn submit(
         now: now(),
         name: "lives".to_owned(),
         queues: vec![queue.to_string()],
-        knows: vec![("lives".to_owned(), "only".to_owned())],
+        knows: Knows::These(vec![("lives".to_owned(), "only".to_owned())]),
         slots: 1,
     };
     let worker = store.enlist(worker).await?;

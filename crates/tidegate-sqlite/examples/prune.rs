@@ -13,7 +13,9 @@ use tidegate_core::graph::{Graph, Node, OnFailure};
 use tidegate_core::lifecycle::{Event, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::retention::{Aged, Prune};
-use tidegate_core::store::{Bytes, Change, Claim, Claimed, NewRun, NewWorker, Store, Turn, TurnId};
+use tidegate_core::store::{
+    Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Store, Turn, TurnId,
+};
 use tidegate_core::{RunId, Timestamp};
 use tidegate_sqlite::{Options, SqliteStore};
 
@@ -132,7 +134,8 @@ impl Writer {
     async fn new(store: &Arc<SqliteStore>, queue: &'static str, tasks: u64) -> Outcome<Self> {
         let knows = (0..tasks).map(|n| ("prune".to_owned(), n.to_string())).collect();
         let (name, queues) = ("prune".to_owned(), vec![queue.to_owned()]);
-        let worker = NewWorker { now: now(), name, queues, knows, slots: AT_ONCE };
+        let worker =
+            NewWorker { now: now(), name, queues, knows: Knows::These(knows), slots: AT_ONCE };
         let worker = store.enlist(worker).await?;
         Ok(Writer { store: store.clone(), worker, queue, plan: plan(tasks)? })
     }

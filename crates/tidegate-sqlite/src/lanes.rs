@@ -11,7 +11,7 @@ use tidegate_core::rows::Gate;
 pub(crate) struct Served {
     pub(crate) queues: HashSet<String>,
     /// Tasks by workflow.
-    pub(crate) knows: HashMap<String, HashSet<String>>,
+    pub(crate) knows: Option<HashMap<String, HashSet<String>>>,
     /// The lanes it serves, of those up to `last`.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) last: i64,
@@ -28,7 +28,10 @@ impl Served {
     /// Whether it serves this queue and knows this task.
     pub(crate) fn can_run(&self, queue: &str, workflow: &str, task: &str) -> bool {
         self.queues.contains(queue)
-            && self.knows.get(workflow).is_some_and(|tasks| tasks.contains(task))
+            && self
+                .knows
+                .as_ref()
+                .is_none_or(|knows| knows.get(workflow).is_some_and(|tasks| tasks.contains(task)))
     }
 }
 

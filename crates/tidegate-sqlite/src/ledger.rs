@@ -22,7 +22,7 @@ use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::Limit;
 use tidegate_core::plan::Plan;
 use tidegate_core::rows::{Gate, Row};
-use tidegate_core::store::{Bytes, NewWorker, News, TaskKey, Turn, Turned};
+use tidegate_core::store::{Bytes, Knows, NewWorker, News, TaskKey, Turn, Turned};
 use tidegate_core::{Timestamp, turn};
 
 /// The writer's connection.
@@ -353,11 +353,16 @@ impl<'c> Ledger<'c> {
 
     /// Adds a worker, alive.
     pub(crate) fn enlist(&mut self, new: &NewWorker) -> Result<WorkerId, Error> {
-        let id = self.sql.enlist.insert((&new.name, new.now.as_micros(), new.slots))?;
+        let (knows_all, knows) = match &new.knows {
+            Knows::All => (true, [].as_slice()),
+            Knows::These(tasks) => (false, tasks.as_slice()),
+        };
+        let about = (&new.name, new.now.as_micros(), new.slots, knows_all);
+        let id = self.sql.enlist.insert(about)?;
         for queue in &new.queues {
             self.sql.add_worker_queue.execute((id, queue))?;
         }
-        for (workflow, task) in &new.knows {
+        for (workflow, task) in knows {
             self.sql.add_worker_knows.execute((id, workflow, task))?;
         }
         self.seen.known = None;
@@ -393,11 +398,13 @@ fn load_worker(sql: &mut Statements<'_>, worker: WorkerId) -> Result<Served, Err
     let id = worker.0 as i64;
     let queues = sql.worker_queues.query_map([id], |row| row.get(0))?;
     let queues = queues.collect::<rusqlite::Result<_>>()?;
+    let knows_all: bool = sql.knows_all.query_row([id], |row| row.get(0))?;
     let mut knows: HashMap<String, HashSet<String>> = HashMap::new();
     let mut rows = sql.worker_knows.query([id])?;
     while let Some(row) = rows.next()? {
         knows.entry(row.get(0)?).or_default().insert(row.get(1)?);
     }
+    let knows = (!knows_all).then_some(knows);
     Ok(Served { queues, knows, lanes: Vec::new(), last: 0 })
 }
 

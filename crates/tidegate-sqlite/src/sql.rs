@@ -87,7 +87,7 @@ pub(crate) const OWNERS: &str = "WITH RECURSIVE owner (id) AS (\
 
 /// What the worker ?4 is for tasks of queue ?1, workflow ?2, name ?3.
 pub(crate) const WORKER_FOR: &str = "SELECT EXISTS (SELECT 1 FROM worker_queue \
-     WHERE worker = ?4 AND queue = ?1), EXISTS (SELECT 1 FROM worker_knows \
+     WHERE worker = ?4 AND queue = ?1), knows_all OR EXISTS (SELECT 1 FROM worker_knows \
      WHERE worker = ?4 AND workflow = ?2 AND task = ?3), slots FROM worker WHERE id = ?4";
 
 /// Tasks of lane ?1 that are ready, up to ?2. For those behind limits all such are looked through:
@@ -251,9 +251,10 @@ statements! {
     worker_lanes = "SELECT lane.id, workflow.queue, lane.weight FROM worker_queue \
                     CROSS JOIN workflow ON workflow.queue = worker_queue.queue \
                     CROSS JOIN lane ON lane.workflow = workflow.id \
-                    CROSS JOIN worker_knows ON worker_knows.worker = worker_queue.worker \
-                    AND worker_knows.workflow = workflow.name AND worker_knows.task = lane.task \
-                    WHERE worker_queue.worker = ?1 AND lane.id > ?2";
+                    CROSS JOIN worker ON worker.id = worker_queue.worker \
+                    WHERE worker_queue.worker = ?1 AND lane.id > ?2 AND (worker.knows_all OR \
+                    EXISTS (SELECT 1 FROM worker_knows WHERE worker_knows.worker = ?1 \
+                    AND worker_knows.workflow = workflow.name AND worker_knows.task = lane.task))";
 
     leave_word = "INSERT OR IGNORE INTO word (worker, task) VALUES (?1, ?2)";
     words = "SELECT task FROM word WHERE worker = ?1 ORDER BY task";
@@ -264,8 +265,9 @@ statements! {
 
     workers = "SELECT id FROM worker";
     worker_queues = "SELECT queue FROM worker_queue WHERE worker = ?1";
+    knows_all = "SELECT knows_all FROM worker WHERE id = ?1";
     worker_knows = "SELECT workflow, task FROM worker_knows WHERE worker = ?1";
-    enlist = "INSERT INTO worker (name, started_at, slots) VALUES (?1, ?2, ?3)";
+    enlist = "INSERT INTO worker (name, started_at, slots, knows_all) VALUES (?1, ?2, ?3, ?4)";
     add_worker_queue = "INSERT OR IGNORE INTO worker_queue (worker, queue) VALUES (?1, ?2)";
     add_worker_knows = "INSERT OR IGNORE INTO worker_knows (worker, workflow, task) \
                         VALUES (?1, ?2, ?3)";

@@ -97,6 +97,7 @@ macro_rules! conformance {
                     what_waits_longer_is_taken_before_what_is_submitted_in_the_same_turn
                     what_is_too_heavy_for_a_worker_hides_nobody
                     what_a_worker_does_not_know_hides_nobody
+                    a_worker_that_can_do_whatever_there_is_gets_all_of_its_queues
                     a_queue_that_a_worker_does_not_serve_hides_nobody
                     a_worker_begins_what_fits_into_its_units_by_weight
                     who_asks_for_nothing_gets_nothing

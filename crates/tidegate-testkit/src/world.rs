@@ -12,8 +12,8 @@ use tidegate_core::limit::{Limit, LimitKey, LimitState};
 use tidegate_core::plan::Plan;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Applied, Bytes, Change, Claim, Claimed, Granted, NewRun, NewWorker, Parent, Record, Request,
-    RunView, RunsPage, Store, Submitted, TaskKey, Turn, TurnId, Turned,
+    Applied, Bytes, Change, Claim, Claimed, Granted, Knows, NewRun, NewWorker, Parent, Record,
+    Request, RunView, RunsPage, Store, Submitted, TaskKey, Turn, TurnId, Turned,
 };
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
@@ -113,6 +113,16 @@ impl World {
         knows: Vec<(String, String)>,
     ) -> WorkerId {
         let queues = queues.iter().map(|&queue| queue.to_owned()).collect();
+        self.enlist(queues, Knows::These(knows)).await
+    }
+
+    /// A new worker that serves these queues and can do whatever there is.
+    pub async fn worker_of_all(&mut self, queues: &[&str]) -> WorkerId {
+        let queues = queues.iter().map(|&queue| queue.to_owned()).collect();
+        self.enlist(queues, Knows::All).await
+    }
+
+    async fn enlist(&mut self, queues: Vec<String>, knows: Knows) -> WorkerId {
         let new = NewWorker { now: self.now(), name: "here".to_owned(), queues, knows, slots: 100 };
         self.store.enlist(new).await.expect("a worker can be enlisted")
     }

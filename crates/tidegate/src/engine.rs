@@ -31,6 +31,7 @@ mod shutdown;
 mod signal;
 mod submit;
 mod worker;
+mod workflows;
 
 pub use audit::{Audit, Repaired};
 pub use builder::{Config, ConfigError, EngineBuilder, StartError};
@@ -56,10 +57,9 @@ pub use tidegate_core::store::{
     Counts, Finding, Happened, Record, RunSummary, RunsPage, Scope, Unserved, WhyUnserved,
 };
 
+use self::workflows::Workflows;
 use crate::slot::{SlotPool, SlotToken};
-use crate::workflow::Workflow;
 use serde::Serialize;
-use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -116,7 +116,7 @@ pub struct Engine {
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
     pool: SlotPool,
-    workflows: HashMap<String, Workflow>,
+    workflows: Workflows,
     queue: Arc<str>,
     /// Whether it runs tasks.
     serves: bool,
@@ -439,7 +439,7 @@ impl Tickets {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let workflows: Vec<&String> = self.shared.workflows.keys().collect();
+        let workflows: Vec<&String> = self.shared.workflows.given.keys().collect();
         f.debug_struct("Engine")
             .field("store", &self.shared.store)
             .field("slots", &self.shared.pool)

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tidegate_core::lifecycle::{Event, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
-    Bytes, Change, Claim, Claimed, NewRun, NewWorker, Store, StoreError, Turn, TurnId, Turned,
+    Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Store, StoreError, Turn, TurnId,
+    Turned,
 };
 use tidegate_core::{RunId, Timestamp};
 use tidegate_sqlite::{Options, SqliteStore, Synchronous};
@@ -85,7 +86,7 @@ pub(crate) async fn enlist_for(
         now: at(0),
         name: "test".to_owned(),
         queues: queues.iter().map(|&queue| queue.to_owned()).collect(),
-        knows: knows.collect(),
+        knows: Knows::These(knows.collect()),
         slots: 1,
     };
     store.enlist(worker).await.unwrap()

@@ -129,6 +129,26 @@ pub async fn what_a_worker_does_not_know_hides_nobody(world: &mut World) {
     assert!(turned.claimed.is_empty() && !turned.more);
 }
 
+pub async fn a_worker_that_can_do_whatever_there_is_gets_all_of_its_queues(world: &mut World) {
+    let (first, other) =
+        (plan("first").task("a", &[]).build(), plan("other").task("b", &[]).build());
+    world.submit(&first).await;
+    let worker = world.worker_of_all(&[QUEUE]).await;
+    let narrow =
+        world.worker_that_knows(&[QUEUE], vec![("first".to_owned(), "a".to_owned())]).await;
+    assert_eq!(world.store().unserved().await.expect("it can be read"), []);
+    let claimed = world.claim_with(worker, claim(4, 4)).await.claimed;
+    assert_eq!(claimed.len(), 1, "it was there before the worker");
+    // A lane that nobody has seen before.
+    world.submit(&other).await;
+    assert!(world.claim_with(narrow, claim(4, 4)).await.claimed.is_empty());
+    let claimed = world.claim_with(worker, claim(4, 4)).await.claimed;
+    assert_eq!(claimed.iter().map(|task| task.plan.workflow()).collect::<Vec<_>>(), ["other"]);
+    let new = NewRun { queue: "side".into(), ..world.new_run(&other) };
+    world.submit_run(new).await;
+    assert!(world.claim_with(worker, claim(4, 4)).await.claimed.is_empty(), "it serves one queue");
+}
+
 pub async fn a_queue_that_a_worker_does_not_serve_hides_nobody(world: &mut World) {
     let plan = one().build();
     let worker = world.worker_of(&["b", "c"], &[&plan]).await;

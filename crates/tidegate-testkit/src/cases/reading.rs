@@ -5,7 +5,8 @@ use crate::{QUEUE, World, chain, change, claim, one, plan};
 use tidegate_core::graph::{OnFailure, RunOutcome};
 use tidegate_core::lifecycle::{Activity, CancelledBy, Failure, Fence, Kind, Life, Reason, State};
 use tidegate_core::store::{
-    Counts, Happened, NewRun, NewWorker, Record, Request, RunKey, RunsPage, Scope, WhyUnserved,
+    Counts, Happened, Knows, NewRun, NewWorker, Record, Request, RunKey, RunsPage, Scope,
+    WhyUnserved,
 };
 use tidegate_core::{Backoff, RunId};
 
@@ -238,8 +239,13 @@ pub async fn tasks_that_no_worker_can_run_are_named_with_the_reason(world: &mut 
     let other = world.worker_that_knows(&[QUEUE], vec![knows("z")]).await;
     assert_eq!(why(world).await, [task("a", unknown), task("heavy", unknown)]);
     let (queues, both) = (vec![QUEUE.to_owned()], vec![knows("a"), knows("heavy")]);
-    let small =
-        NewWorker { now: world.now(), name: "small".to_owned(), queues, knows: both, slots: 2 };
+    let small = NewWorker {
+        now: world.now(),
+        name: "small".to_owned(),
+        queues,
+        knows: Knows::These(both),
+        slots: 2,
+    };
     world.store().enlist(small).await.expect("a worker can be enlisted");
     let heavy = WhyUnserved::TooHeavy { largest: 2 };
     assert_eq!(why(world).await, [task("heavy", heavy)]);

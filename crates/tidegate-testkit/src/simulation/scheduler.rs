@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::dispatcher::Input;
 use tidegate_core::graph::OnFailure;
-use tidegate_core::store::{NewRun, NewWorker, Request, Scope, Store};
+use tidegate_core::store::{Knows, NewRun, NewWorker, Request, Scope, Store};
 use tidegate_core::wait::NewSignal;
 use tidegate_core::{RunId, Timestamp};
 
@@ -423,7 +423,7 @@ impl Simulation {
             now: world.now,
             name: "sim".to_owned(),
             queues,
-            knows: script::known(),
+            knows: Knows::These(script::known()),
             slots: 8,
         };
         let id = now_or_never(world.store.enlist(new))?;

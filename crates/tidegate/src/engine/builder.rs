@@ -3,11 +3,13 @@
 use super::monitor::Monitors;
 use super::retention::{self, Retention};
 use super::worker::Worker;
+use super::workflows::{Find, Workflows};
 use super::{Clock, Engine, Shared, Watch, event, monitor};
 use crate::context::States;
 use crate::slot::SlotPool;
 #[cfg(unix)]
 use crate::task::Commands;
+use crate::task_error::TaskError;
 use crate::workflow::Workflow;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -21,7 +23,7 @@ use tidegate_core::limit::{InvalidLimit, Limit};
 use tidegate_core::load::{Sample, StartBelow};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::LimitUse;
-use tidegate_core::store::{Granted, NewWorker, Request, Store, StoreError, Turn, TurnId};
+use tidegate_core::store::{Granted, Knows, NewWorker, Request, Store, StoreError, Turn, TurnId};
 use tokio::sync::{broadcast, mpsc, watch};
 
 /// How an engine is to run. Unlike workflows and state it can come from a file.
@@ -252,6 +254,7 @@ pub struct EngineBuilder {
     store: Place,
     config: Config,
     workflows: Vec<Workflow>,
+    find: Option<Arc<Find>>,
     limits: Vec<Limit>,
     states: States,
     clock: Clock,
@@ -270,6 +273,7 @@ impl EngineBuilder {
             store: Place::Address(address),
             config: Config::default(),
             workflows: Vec::new(),
+            find: None,
             limits: Vec::new(),
             states: States::default(),
             clock: Arc::new(|| Timestamp::from(SystemTime::now())),
@@ -358,6 +362,35 @@ impl EngineBuilder {
     /// A workflow that it can run.
     pub fn workflow(mut self, workflow: Workflow) -> Self {
         self.workflows.push(workflow);
+        self
+    }
+
+    /// How to find the workflow of a run, by its name and what the run works on (JSON), if it was not
+    /// [added](Self::workflow): for programs whose workflows are written down elsewhere. The engine
+    /// then takes whatever is in its queues. A run was planned when it was submitted and stays so;
+    /// what is found gives it the bodies of its tasks.
+    ///
+    /// It is called each time a task is about to begin, in the engine's loop: it should be quick, and
+    /// remember what it has found. A task for which nothing is found fails, and is not tried again.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Task, TaskError, Workflow};
+    /// use tidegate::process::Command;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let engine = Engine::builder("sqlite:jobs.db").find_workflows(|name, input| {
+    ///     let program: String = serde_json::from_slice(input.unwrap_or_default())?;
+    ///     Workflow::of(Task::command(name, Command::new(program))).map_err(TaskError::from)
+    /// });
+    /// # let _ = engine;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn find_workflows<F>(mut self, find: F) -> Self
+    where
+        F: Fn(&str, Option<&[u8]>) -> Result<Workflow, TaskError> + Send + Sync + 'static,
+    {
+        self.find = Some(Arc::new(find));
         self
     }
 
@@ -453,6 +486,11 @@ impl EngineBuilder {
     async fn begin(mut self, serves: bool) -> Result<Engine, StartError> {
         self.config.validate().map_err(StartError::Config)?;
         let workflows = by_name(self.workflows, &self.config, serves)?;
+        let knows = match &self.find {
+            _ if !serves => Knows::These(Vec::new()),
+            Some(_) => Knows::All,
+            None => Knows::These(known(&workflows)),
+        };
         let store = open(self.store).await?;
         declare(&*store, self.limits, (self.clock)()).await?;
         check_limits(&*store, &workflows).await?;
@@ -462,7 +500,7 @@ impl EngineBuilder {
             now: (self.clock)(),
             name: format!("process {}", std::process::id()),
             queues: if serves { self.config.queues.clone() } else { Vec::new() },
-            knows: if serves { known(&workflows) } else { Vec::new() },
+            knows,
             slots: if serves { self.config.slots } else { 0 },
         };
         let id = store.enlist(worker).await?;
@@ -482,7 +520,7 @@ impl EngineBuilder {
         let shared = Arc::new(Shared {
             store,
             pool,
-            workflows,
+            workflows: Workflows { given: workflows, find: self.find },
             queue: self.config.queues[0].as_str().into(),
             serves,
             inbox,

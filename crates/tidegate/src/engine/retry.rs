@@ -131,7 +131,7 @@ impl Retry {
         let old = shared.store.run(self.run).await.map_err(SubmitError::Store)?;
         let no_run = SubmitError::Refused(Refusal::NoRun { run: self.run });
         let old = old.ok_or(no_run)?;
-        let known = shared.workflows.get(old.run.plan.workflow());
+        let known = shared.workflows.given.get(old.run.plan.workflow());
         let plan = known.map_or(&old.run.plan, |workflow| &workflow.plan).clone();
         let before = shared.store.input(old.run.key).await.map_err(SubmitError::Store)?;
         let input = self.input.unwrap_or(Ok(before.clone()))?;

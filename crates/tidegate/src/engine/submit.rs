@@ -184,8 +184,8 @@ impl Submit {
 
 /// A workflow that the engine knows.
 pub(super) fn find<'s>(shared: &'s Shared, name: &str) -> Result<&'s Workflow, SubmitError> {
-    shared.workflows.get(name).ok_or_else(|| {
-        let known = shared.workflows.keys().map(String::as_str);
+    shared.workflows.given.get(name).ok_or_else(|| {
+        let known = shared.workflows.given.keys().map(String::as_str);
         let nearest = nearest(name, known).map(str::to_owned);
         SubmitError::UnknownWorkflow { workflow: name.to_owned(), nearest }
     })

@@ -5,12 +5,11 @@
 //! an answer, and what a body does happens in its own task.
 
 use super::event::{Event, What};
-use super::fan_out::FanOut;
 use super::look::{self, Seen, look};
 use super::monitor::Beside;
 use super::run::Cell;
 use super::shutdown::{AFTER_TELLING, Shutdown, ShutdownReport, Stage};
-use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry};
+use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry, workflows};
 use crate::context::States;
 use crate::slot::{Ended as Counted, SlotToken};
 use crate::task::Manner;
@@ -519,17 +518,7 @@ impl Worker {
         let slot = self.granted.as_mut().filter(|_| begun);
         let slot = slot.map(|granted| granted.carve(planned.weight, claimed.priority()));
         assert_eq!(slot.is_some(), begun, "what is begun was begun on units kept for it");
-        let workflow = self.shared.workflows.get(claimed.plan.workflow());
-        let body = workflow.and_then(|workflow| {
-            let index = workflow.plan.graph().find(claimed.plan.known_as(claimed.index))?;
-            let piece = &workflow.pieces[index.as_usize()];
-            // One that became such since its run was planned is done as it was planned.
-            match claimed.plan.task(claimed.index).each {
-                Some(_) => Some(FanOut::body(&self.shared, &claimed, piece)),
-                None => Some(piece.body.clone()),
-            }
-        });
-        let body = body.expect("a store hands out only what its worker said it knows");
+        let body = workflows::body(&self.shared, &claimed);
         let (key, fence, limit) = (claimed.key, claimed.life.fence, planned.timeout);
         let manner = body.manner();
         if let Some(limit) = limit {

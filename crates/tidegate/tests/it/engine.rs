@@ -19,6 +19,7 @@ mod explain;
 mod faults;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod fleet;
+mod found;
 mod gates;
 mod given_up;
 mod items;
