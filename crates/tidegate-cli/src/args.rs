@@ -1,6 +1,7 @@
 //! The command line.
 
-use crate::file::{Given, Origin, ParallelLimit, Setting};
+use crate::file::{Given, Origin, PARALLEL_LIMIT, ParallelLimit, Setting};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::env::VarError;
@@ -20,6 +21,10 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run the commands of a file, so many at a time
     Run(Run),
+    /// Submit a file to a queue, for whoever serves it
+    Submit(Submit),
+    /// Serve queues: do what is submitted to them
+    Worker(Worker),
     /// Write a small tidegate.toml to begin with
     Init(Init),
     /// Print the JSON Schema of command files
@@ -70,6 +75,52 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Submit {
+    /// The command file; else tidegate.toml, here or in a folder above
+    pub(crate) file: Option<PathBuf>,
+    /// The queue to which it goes
+    #[arg(long, value_name = "QUEUE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) queue: String,
+    /// Only these tasks, and what they come after
+    #[arg(long, value_name = "TASK", num_args = 1..)]
+    pub(crate) only: Vec<String>,
+    /// Without these tasks, as if they had succeeded
+    #[arg(long, value_name = "TASK", num_args = 1..)]
+    pub(crate) skip: Vec<String>,
+    /// One run, however often it is submitted with this
+    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) key: Option<String>,
+    /// A head start in seconds over others of the queue
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 0,
+        hide_default_value = true,
+        allow_negative_numbers = true
+    )]
+    pub(crate) priority: i32,
+    /// How long a task may compute, if it does not say so
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout, allow_negative_numbers = true)]
+    pub(crate) task_timeout: Option<Duration>,
+    /// Where runs are kept, instead of beside the file
+    #[arg(long, value_name = "STORE")]
+    pub(crate) store: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Worker {
+    /// A queue to serve; may be said more than once
+    #[arg(long, value_name = "QUEUE", required = true, value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) queue: Vec<String>,
+    /// How many slots: 8, auto, or 50% of the CPUs
+    #[arg(short = 'j', long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
+    pub(crate) parallel_limit: Option<ParallelLimit>,
+    /// Where runs are kept, if not in a .tidegate here or above
+    #[arg(long, value_name = "STORE")]
+    pub(crate) store: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Init {
     /// The file to write
     #[arg(default_value = crate::file::FILE_NAME)]
@@ -103,26 +154,60 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| format!("it must be {TIMEOUT}"))
 }
 
+/// What goes before what a file says: the command line's word, else the environment's.
+///
+/// # Errors
+/// A variable that counts and makes no sense.
+fn given(limit: Option<ParallelLimit>, timeout: Option<Duration>) -> Result<Given, String> {
+    let limit = limit.map(|value| Setting { value, from: Origin::CommandLine });
+    let timeout = timeout.map(|value| Setting { value, from: Origin::CommandLine });
+    Ok(Given {
+        parallel_limit: match limit {
+            None => variable("TIDEGATE_PARALLEL_LIMIT", parse_limit)?,
+            given => given,
+        },
+        task_timeout: match timeout {
+            None => variable("TIDEGATE_TASK_TIMEOUT", parse_timeout)?,
+            given => given,
+        },
+        cpus: cpus(),
+    })
+}
+
+/// How many processors this process may use.
+pub(crate) fn cpus() -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+    u32::try_from(cpus).unwrap_or(u32::MAX)
+}
+
 impl Run {
-    /// What goes before what the file says: the command line's word, else the environment's.
+    /// What goes before what the file says.
     ///
     /// # Errors
     /// A variable that counts and makes no sense.
     pub(crate) fn given(&self) -> Result<Given, String> {
-        let limit = self.parallel_limit.map(|value| Setting { value, from: Origin::CommandLine });
-        let timeout = self.task_timeout.map(|value| Setting { value, from: Origin::CommandLine });
-        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
-        Ok(Given {
-            parallel_limit: match limit {
-                None => variable("TIDEGATE_PARALLEL_LIMIT", parse_limit)?,
-                given => given,
-            },
-            task_timeout: match timeout {
-                None => variable("TIDEGATE_TASK_TIMEOUT", parse_timeout)?,
-                given => given,
-            },
-            cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
-        })
+        given(self.parallel_limit, self.task_timeout)
+    }
+}
+
+impl Submit {
+    /// The same, of which the limit is the worker's business.
+    ///
+    /// # Errors
+    /// A variable that counts and makes no sense.
+    pub(crate) fn given(&self) -> Result<Given, String> {
+        given(None, self.task_timeout)
+    }
+}
+
+impl Worker {
+    /// How many slots it has.
+    ///
+    /// # Errors
+    /// A variable that counts and makes no sense.
+    pub(crate) fn slots(&self) -> Result<ParallelLimit, String> {
+        let given = given(self.parallel_limit, None)?.parallel_limit;
+        Ok(given.map_or(ParallelLimit::Exactly(PARALLEL_LIMIT), |given| given.value))
     }
 }
 

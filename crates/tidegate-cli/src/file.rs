@@ -36,7 +36,7 @@ use tidegate::{Backoff, Limit, LimitUse, OnFailure, When};
 use tidegate_core::graph::Graph;
 
 /// Slots where nobody says how many.
-const PARALLEL_LIMIT: u32 = 4;
+pub(crate) const PARALLEL_LIMIT: u32 = 4;
 
 /// What a command file says.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,6 +4,7 @@
 //! - `choice`: which of its tasks are meant; `waves`: the plan of a dry run.
 //! - `plan`: the file as a workflow, with its `items`; `store`: where its runs are kept.
 //! - `run`: runs it, or goes on (`resume`); `view` and `summary`: what is said of that.
+//! - `submit`: gives a file to whoever serves a queue; `worker`: serves queues.
 //! - `schema`, `init`: the file's schema, and a first file.
 //!
 //! Data goes to stdout, the rest to stderr. What a command comes to is mapped to an exit code here
@@ -19,9 +20,11 @@ mod resume;
 mod run;
 mod schema;
 mod store;
+mod submit;
 mod summary;
 mod view;
 mod waves;
+mod worker;
 
 use args::{Args, Command, Format};
 use clap::{CommandFactory as _, Parser as _};
@@ -108,6 +111,8 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> Result<End, Failure> {
     match command {
         Command::Run(run) => run_file(&run),
+        Command::Submit(args) => submit::submit(&args),
+        Command::Worker(args) => worker::work(&args),
         Command::Init(init) => {
             let path = init.file;
             init::write(&path).map_err(|error| Failure::Undone(error.to_string()))?;

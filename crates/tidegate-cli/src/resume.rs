@@ -75,11 +75,14 @@ pub(crate) async fn find(
             return Err(Failure::Undone(what));
         }
     };
-    let names = |key: &str| -> Vec<String> {
-        let names = input[key].as_array().into_iter().flatten();
-        names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
-    };
-    Ok(Old { id: run.id, only: names("only"), skip: names("skip"), _queue: queue })
+    let (only, skip) = (names(&input, "only"), names(&input, "skip"));
+    Ok(Old { id: run.id, only, skip, _queue: queue })
+}
+
+/// The names that an input has under a key.
+pub(crate) fn names(input: &Value, key: &str) -> Vec<String> {
+    let names = input[key].as_array().into_iter().flatten();
+    names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
 /// The run with its input, if it is one of this file.
@@ -91,7 +94,8 @@ async fn of_file(
     let bytes = engine.store().input(run.key).await.map_err(unusable)?;
     let value: Value =
         bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-    let is_same = value["file"] == input(file, &[], &[])["file"];
+    // What was submitted is the business of whoever serves its queue.
+    let is_same = value["file"] == input(file, &[], &[])["file"] && value["text"].is_null();
     Ok(is_same.then_some((run, value)))
 }
 

@@ -14,7 +14,7 @@ use tidegate::{Config, Engine, EngineBuilder, Retention, Run, RunOutcome};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What commands have to end when the process is told to.
-const GRACE: Duration = Duration::from_secs(30);
+pub(crate) const GRACE: Duration = Duration::from_secs(30);
 
 /// What is left of a cancelled run has this to end.
 const AFTER_CANCEL: Duration = Duration::from_secs(10);
@@ -36,9 +36,17 @@ pub(crate) enum End {
 /// # Errors
 /// It was not begun, or it cannot be told how it ended.
 pub(crate) fn run(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failure> {
+    on_runtime(perform(file, args, cpus))
+}
+
+/// Does this to its end on a runtime of its own.
+///
+/// # Errors
+/// Its own, or there is no runtime.
+pub(crate) fn on_runtime(work: impl Future<Output = Result<End, Failure>>) -> Result<End, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Undone(error.to_string()))?;
-    let done = runtime.block_on(perform(file, args, cpus));
+    let done = runtime.block_on(work);
     // A thread that still looks at a file on a slow drive keeps nobody waiting.
     runtime.shutdown_background();
     done
@@ -119,10 +127,7 @@ async fn start(
     let shared = (!place.is_memory()).then_some(place.address.as_str());
     let workflow = plan::workflow(file, choice, shared);
     let workflow = workflow.map_err(|error| Failure::Wrong(error.to_string()))?;
-    let mut config = Config::default();
-    // What commands write is shown from their logs, all of it.
-    config.log_max = u64::MAX;
-    let builder = Engine::builder(&place.address).config(config);
+    let builder = Engine::builder(&place.address).config(engine_config());
     let builder = builder.queues([&queue.name]).workflow(workflow);
     let builder = match file.parallel_limit.value {
         ParallelLimit::Between(min, max) => builder.slots_between(min, max),
@@ -135,6 +140,14 @@ async fn start(
         None => builder,
     };
     builder.retention(retention).start().await.map_err(not_started)
+}
+
+/// How an engine is set whatever it runs.
+pub(crate) fn engine_config() -> Config {
+    let mut config = Config::default();
+    // What commands write is shown from their logs, all of it.
+    config.log_max = u64::MAX;
+    config
 }
 
 /// Where logs go that are of no use after the run, if the store keeps none.
@@ -261,10 +274,10 @@ async fn watch<'f>(
 }
 
 /// Hears when the process is told to end.
-struct Asked([(Signal, End); 3]);
+pub(crate) struct Asked([(Signal, End); 3]);
 
 impl Asked {
-    fn listen() -> std::io::Result<Self> {
+    pub(crate) fn listen() -> std::io::Result<Self> {
         Ok(Asked([
             (signal(SignalKind::interrupt())?, End::Interrupted),
             (signal(SignalKind::terminate())?, End::Terminated),
@@ -272,7 +285,7 @@ impl Asked {
         ]))
     }
 
-    async fn next(&mut self) -> End {
+    pub(crate) async fn next(&mut self) -> End {
         std::future::poll_fn(|cx| {
             let heard = self
                 .0
@@ -298,14 +311,14 @@ fn again(file: &File, args: &args::Run) -> String {
     format!("tidegate run {}{} --resume", path(&file.path), store.unwrap_or_default())
 }
 
-fn not_started(error: StartError) -> Failure {
+pub(crate) fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Open(_) | StartError::Store(_) => Failure::Store(error.to_string()),
         _ => Failure::Wrong(error.to_string()),
     }
 }
 
-fn unusable(error: impl std::fmt::Display) -> Failure {
+pub(crate) fn unusable(error: impl std::fmt::Display) -> Failure {
     Failure::Store(error.to_string())
 }
 

@@ -5,6 +5,7 @@
 mod dry_run;
 mod mistakes;
 mod places;
+mod queues;
 mod rest;
 mod resume;
 mod run;

@@ -10,6 +10,8 @@ fn help_says_what_there_is() {
     for (name, arguments) in [
         ("help", &["--help"][..]),
         ("help-run", &["run", "--help"]),
+        ("help-submit", &["submit", "--help"]),
+        ("help-worker", &["worker", "--help"]),
         ("help-init", &["init", "--help"]),
         ("help-schema", &["schema", "--help"]),
         ("help-completions", &["completions", "--help"]),
