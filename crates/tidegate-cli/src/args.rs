@@ -1,8 +1,9 @@
 //! The command line.
 
 use crate::file::{Given, Origin, PARALLEL_LIMIT, ParallelLimit, Setting};
+use crate::tell::Usual;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use std::env::VarError;
 use std::path::PathBuf;
@@ -63,15 +64,8 @@ pub(crate) struct Run {
     /// How long a task may compute, if it does not say so
     #[arg(long, value_name = "TIME", value_parser = parse_timeout, allow_negative_numbers = true)]
     pub(crate) task_timeout: Option<Duration>,
-    /// Where runs are kept, instead of beside the file
-    #[arg(long, value_name = "STORE")]
-    pub(crate) store: Option<String>,
-    /// Output of which tasks: grouped, failed or none
-    #[arg(long, value_enum, default_value_t = Show::Grouped, hide_possible_values = true, hide_default_value = true)]
-    pub(crate) show: Show,
-    /// Write the plan as text or json
-    #[arg(long, value_enum, default_value_t = Format::Text, hide_possible_values = true)]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) usual: Usual,
 }
 
 #[derive(Debug, clap::Args)]
@@ -125,20 +119,6 @@ pub(crate) struct Init {
     /// The file to write
     #[arg(default_value = crate::file::FILE_NAME)]
     pub(crate) file: PathBuf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Text,
-    Json,
-}
-
-/// Of which tasks the output is shown, when they end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Show {
-    Grouped,
-    Failed,
-    None,
 }
 
 const LIMIT: &str =

@@ -3,7 +3,8 @@
 //! - `args`: what can be said; `file`: what a command file says.
 //! - `choice`: which of its tasks are meant; `waves`: the plan of a dry run.
 //! - `plan`: the file as a workflow, with its `items`; `store`: where its runs are kept.
-//! - `run`: runs it, or goes on (`resume`); `view` and `summary`: what is said of that.
+//! - `run`: runs it, or goes on (`resume`); `view` and `summary`: what there is to say of that;
+//!   `tell`: how it is said.
 //! - `submit`: gives a file to whoever serves a queue; `worker`: serves queues.
 //! - `schema`, `init`: the file's schema, and a first file.
 //!
@@ -22,17 +23,19 @@ mod schema;
 mod store;
 mod submit;
 mod summary;
+mod tell;
 mod view;
 mod waves;
 mod worker;
 
-use args::{Args, Command, Format};
+use args::{Args, Command};
 use clap::{CommandFactory as _, Parser as _};
 use file::{File, FindError, Mistakes};
 use run::End;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use tell::Format;
 
 /// Why a command came to nothing.
 #[derive(Debug)]
@@ -133,7 +136,7 @@ fn run_file(run: &args::Run) -> Result<End, Failure> {
     let (source, folder) = file::find(run.file.as_deref())?;
     let file = File::read(source, folder, &given)?;
     if !run.dry_run {
-        if run.format == Format::Json {
+        if run.usual.format == Format::Json {
             return Err(Failure::Wrong("--format json is for --dry-run; add that".to_owned()));
         }
         return run::run(&file, run, given.cpus);
@@ -141,7 +144,7 @@ fn run_file(run: &args::Run) -> Result<End, Failure> {
     let choice = choice::choose(&file, &run.only, &run.skip)
         .map_err(|error| Failure::Wrong(error.to_string()))?;
     let plan = waves::Plan::new(&file, &choice, given.cpus);
-    match run.format {
+    match run.usual.format {
         Format::Text => print(&plan.to_string()),
         Format::Json => print(&format!("{:#}\n", plan.to_json())),
     }

@@ -1,10 +1,11 @@
 //! Running a command file: an engine of its own on the store, one run, and its end.
 
 use crate::args;
-use crate::choice::{Choice, choose};
+use crate::choice::{Choice, Part, choose};
 use crate::file::{File, ParallelLimit};
 use crate::store::{self, Place, Queue};
-use crate::view::{Printer, View};
+use crate::tell::{self, Fact, Lines, Teller};
+use crate::view::View;
 use crate::{Failure, plan, resume, summary};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -54,7 +55,7 @@ pub(crate) fn on_runtime(work: impl Future<Output = Result<End, Failure>>) -> Re
 
 async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failure> {
     let mut asked = Asked::listen().map_err(|error| Failure::Undone(error.to_string()))?;
-    let place = store::place(args.store.as_deref(), &file.folder)?;
+    let place = store::place(args.usual.store.as_deref(), &file.folder)?;
     if args.resume.is_some() && place.is_memory() {
         let what = "--resume needs a store that outlives the process, and this is memory:";
         return Err(Failure::Wrong(what.to_owned()));
@@ -74,9 +75,9 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let queue = place.new_queue()?;
     let logs = Logs::of(&place)?;
     let engine = start(file, &choice, cpus, &place, &queue, &logs).await?;
-    let printer = Printer::start();
-    tell_of_limits(file, &engine, &printer).await?;
-    let (began, since) = (Instant::now(), SystemTime::now().into());
+    let (teller, writer) = tell::start(&args.usual, Lines::All);
+    tell_of_limits(file, &engine, &teller).await?;
+    let began = Instant::now();
     if let Some(old) = &old {
         tokio::select! {
             ended = resume::end(&engine, old.id) => ended?,
@@ -91,28 +92,31 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
         None => engine.submit(&file.name, resume::input(file, only, skip)).await,
         Some(old) => match engine.retry(old.id).queue(queue.name.as_str()).await {
             Ok(Retried::Begun { run, taken_over, changed, .. }) => {
-                tell_of_retry(file, &printer, (&old.id, &run), &taken_over, &changed);
+                tell_of_retry(file, &teller, (&old.id, &run), &taken_over, &changed);
                 Ok(run)
             }
             Ok(_) => {
-                printer.line(format!("nothing is left to do: all of run {} has succeeded", old.id));
+                teller.line(format!("nothing is left to do: all of run {} has succeeded", old.id));
                 engine.shutdown(Duration::ZERO).await;
-                return printer.finish().map(|()| End::Succeeded).map_err(unwritable);
+                return writer.finish().map(|()| End::Succeeded).map_err(unwritable);
             }
             Err(error) => Err(error),
         },
     };
     let run = run.map_err(unusable)?;
     drop(old);
-    let view = View::new(file, &choice, (engine.clone(), run.id()), (since, args.show), printer);
+    let tasks = file.graph.tasks().filter(|&task| choice.of(task) == Part::Runs).count() as u64;
+    let (id, slots) = (run.id().to_string(), file.parallel_limit.value.most(cpus));
+    teller.tell(Fact::Run { id, name: file.name.clone(), tasks, slots });
+    let view = View::new(file, &choice, (engine.clone(), run.id()), teller.clone());
     let (end, mut view) = watch(&engine, &run, events, view, &mut asked).await?;
     view.finish(&queue.name).await.map_err(unusable)?;
     let summary = summary::look(file, &choice, &engine, &run, &queue.name).await;
     let again = (!place.is_memory()).then(|| again(file, args));
     for line in summary.map_err(unusable)?.lines(began.elapsed(), again.as_deref()) {
-        view.printer.line(line);
+        teller.line(line);
     }
-    view.printer.finish().map_err(unwritable)?;
+    writer.finish().map_err(unwritable)?;
     Ok(end)
 }
 
@@ -179,7 +183,7 @@ impl Drop for Logs {
 }
 
 /// A limit is what the store says, whatever the file does.
-async fn tell_of_limits(file: &File, engine: &Engine, printer: &Printer) -> Result<(), Failure> {
+async fn tell_of_limits(file: &File, engine: &Engine, teller: &Teller) -> Result<(), Failure> {
     if file.limits.is_empty() {
         return Ok(());
     }
@@ -190,7 +194,7 @@ async fn tell_of_limits(file: &File, engine: &Engine, printer: &Printer) -> Resu
             let (name, other) = (limit.name(), &other.limit);
             let what =
                 format!("limit {name} is {other} in the store and stays so; the file says {limit}");
-            printer.line(what);
+            teller.line(what);
         }
     }
     Ok(())
@@ -199,7 +203,7 @@ async fn tell_of_limits(file: &File, engine: &Engine, printer: &Printer) -> Resu
 /// Tells what a run that goes on takes over, and what it does again. Parts of tasks are not spoken of.
 fn tell_of_retry(
     file: &File,
-    printer: &Printer,
+    teller: &Teller,
     (old, run): (&tidegate::RunId, &Run),
     taken_over: &[String],
     changed: &[String],
@@ -208,11 +212,11 @@ fn tell_of_retry(
         let names = names.iter().filter(|name| file.graph.find(name).is_some());
         names.map(|name| crate::waves::plain(name)).collect()
     };
-    printer.line(format!("run {} goes on with run {old}", run.id()));
+    teller.line(format!("run {} goes on with run {old}", run.id()));
     let lists =
         [("not run again", of_file(taken_over)), ("changed, and run again", of_file(changed))];
     for (what, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {
-        printer.line(format!("{what}: {}", names.join(", ")));
+        teller.line(format!("{what}: {}", names.join(", ")));
     }
 }
 
@@ -307,7 +311,7 @@ fn again(file: &File, args: &args::Run) -> String {
         }
     };
     let path = |path: &Path| word(&path.to_string_lossy());
-    let store = args.store.as_deref().map(|store| format!(" --store {}", word(store)));
+    let store = args.usual.store.as_deref().map(|store| format!(" --store {}", word(store)));
     format!("tidegate run {}{} --resume", path(&file.path), store.unwrap_or_default())
 }
 

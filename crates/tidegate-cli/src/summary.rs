@@ -3,7 +3,8 @@
 use crate::choice::{Choice, Part};
 use crate::file::{File, Task};
 use crate::plan::{ITEMS, WAIT};
-use crate::view::{cause, written_short};
+use crate::tell::written_short;
+use crate::view::cause;
 use crate::waves::{command_text, count, plain};
 use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};

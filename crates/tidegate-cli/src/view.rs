@@ -1,86 +1,18 @@
-//! What is said of a run while it goes on: a line for each thing that happens to a task of the file.
+//! What a run of a command file does, as it is told: events of the engine become facts about the tasks
+//! of the file.
 //!
-//! Lines go to stderr, what commands have written goes to stdout, byte for byte, when they end. Both
-//! are written by a thread of their own: a slow terminal holds up no task. Deliberately absent: what
-//! the truth is. Events may be missed; the summary reads the store.
+//! Deliberately absent: what is made of it, which is `tell`'s, and what the truth is. Events may be
+//! missed; the summary reads the store.
 
-use crate::args::Show;
 use crate::choice::{Choice, Part};
-use crate::file::{File, Task, written};
+use crate::file::{File, Task};
 use crate::plan::{ITEMS, WAIT};
-use crate::waves::{awaited_text, count, plain};
-use std::collections::{HashMap, HashSet};
-use std::io::{self, Write as _};
-use std::path::PathBuf;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
-use std::time::Duration;
+use crate::tell::{Fact, How, Teller, Try, Who, written_short};
+use crate::waves::{awaited_text, plain};
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 use tidegate::engine::{Happened, Kind, Missed, RunError, RunsPage, What};
-use tidegate::{Engine, Event, RunId, Timestamp};
-
-/// Writes what it is given, in order.
-pub(crate) struct Printer {
-    sender: mpsc::Sender<Print>,
-    thread: JoinHandle<io::Result<()>>,
-}
-
-enum Print {
-    Line(String),
-    /// All that is in this file, if it is there.
-    Log(PathBuf),
-}
-
-impl Printer {
-    pub(crate) fn start() -> Self {
-        let (sender, receiver) = mpsc::channel();
-        Printer { sender, thread: std::thread::spawn(move || print(&receiver)) }
-    }
-
-    /// A line to stderr.
-    pub(crate) fn line(&self, line: impl Into<String>) {
-        // The thread ends after all senders.
-        let _ = self.sender.send(Print::Line(line.into()));
-    }
-
-    fn log(&self, path: PathBuf) {
-        let _ = self.sender.send(Print::Log(path));
-    }
-
-    /// Returns when all is written.
-    ///
-    /// # Errors
-    /// What commands have written could not be.
-    pub(crate) fn finish(self) -> io::Result<()> {
-        drop(self.sender);
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the writer panicked")))
-    }
-}
-
-/// Writes until there is no more. The first that goes wrong on stdout ends the writing there; whoever
-/// reads no further has what they wanted.
-fn print(prints: &mpsc::Receiver<Print>) -> io::Result<()> {
-    let mut written = Ok(());
-    for print in prints {
-        match print {
-            // Whoever closed stderr does not want to know.
-            Print::Line(line) => drop(writeln!(io::stderr(), "{line}")),
-            Print::Log(path) if written.is_ok() => written = show(&path),
-            Print::Log(_) => {}
-        }
-    }
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
-}
-
-fn show(path: &std::path::Path) -> io::Result<()> {
-    // A command that was never begun has none.
-    let Ok(mut log) = std::fs::File::open(path) else { return Ok(()) };
-    let mut out = io::stdout().lock();
-    io::copy(&mut log, &mut out)?;
-    out.flush()
-}
+use tidegate::{Engine, Event, RunId};
 
 /// Tells of a run.
 pub(crate) struct View<'f> {
@@ -88,18 +20,14 @@ pub(crate) struct View<'f> {
     choice: &'f Choice,
     engine: Engine,
     run: RunId,
-    since: Timestamp,
-    show: Show,
-    began: HashMap<(RunId, String), Timestamp>,
-    /// Tasks of which it was said that they wait, or that they are interrupted.
+    /// Tasks of which it was said that they wait, or how they have ended.
     said: HashSet<String>,
-    /// Tasks whose end was heard of.
-    heard: HashSet<(RunId, String)>,
+    /// Tasks whose end was heard of, by their hash: there may be very many.
+    heard: HashSet<u64>,
+    hasher: RandomState,
     /// Whether there may be others.
     missed: bool,
-    /// Logs of commands that may still be ending.
-    late: Vec<PathBuf>,
-    pub(crate) printer: Printer,
+    teller: Teller,
 }
 
 /// What a task of the workflow is to the file.
@@ -115,17 +43,24 @@ enum Role<'t> {
     None,
 }
 
+/// The end of a task or of one of its entries, as it is heard or read.
+struct Ended<'a> {
+    run: RunId,
+    name: &'a str,
+    how: Happened,
+    attempt: u32,
+    why: String,
+}
+
 impl<'f> View<'f> {
     pub(crate) fn new(
         file: &'f File,
         choice: &'f Choice,
         (engine, run): (Engine, RunId),
-        (since, show): (Timestamp, Show),
-        printer: Printer,
+        teller: Teller,
     ) -> Self {
-        let (began, said, heard) = (HashMap::new(), HashSet::new(), HashSet::new());
-        let (missed, late) = (false, Vec::new());
-        View { file, choice, engine, run, since, show, began, said, heard, missed, late, printer }
+        let (said, heard, hasher) = (HashSet::new(), HashSet::new(), RandomState::new());
+        View { file, choice, engine, run, said, heard, hasher, missed: false, teller }
     }
 
     fn role(&self, run: RunId, name: &str) -> Role<'f> {
@@ -148,34 +83,30 @@ impl<'f> View<'f> {
         }
     }
 
-    fn say(&self, at: Timestamp, name: &str, what: &str) {
-        let seconds = at.since(self.since).as_secs();
-        let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-        let name = plain(name);
-        self.printer.line(format!("[{hours:02}:{minutes:02}:{seconds:02}] {name}: {what}"));
-    }
-
     /// Tells of an event, if it is of the run.
     pub(crate) fn hear(&mut self, event: &Event) {
-        let (run, at) = (event.run, event.at);
+        let run = event.run;
         match &event.what {
             What::Began { task, attempt } => {
-                self.began.insert((run, task.clone()), at);
-                if let Role::Command(of) | Role::Item(of) = self.role(run, task) {
-                    match *attempt {
-                        1 => self.say(at, task, "started"),
-                        again => {
-                            let all = of.retries.saturating_add(1);
-                            self.say(at, task, &format!("started (attempt {again} of {all})"));
-                        }
-                    }
-                }
+                let (who, of) = match self.role(run, task) {
+                    Role::Command(of) => (Who::task(task), of),
+                    Role::Item(of) => (Who::item(task), of),
+                    _ => return,
+                };
+                let log = self.engine.log(run, task, *attempt);
+                self.teller.tell(Fact::Began {
+                    who,
+                    attempt: tries(of, *attempt),
+                    slot: None,
+                    log,
+                });
             }
             What::Deferred { task, wait } => match self.role(run, task) {
-                Role::Waits(of) => self.waits(at, of),
+                Role::Waits(of) => self.waits(of),
                 Role::All(of) => {
                     let number = wait.split(' ').next().and_then(|number| number.parse().ok());
-                    self.say(at, &of.name, &count(number.unwrap_or(0), "item"));
+                    let who = Who::task(&of.name);
+                    self.teller.tell(Fact::Items { who, count: number.unwrap_or(0) });
                 }
                 _ => {}
             },
@@ -185,7 +116,7 @@ impl<'f> View<'f> {
                     (None, Some(reason)) => reason.as_str().to_owned(),
                     (None, None) => String::new(),
                 };
-                self.ended(run, at, task, *how, *attempt, &why);
+                self.ended(Ended { run, name: task, how: *how, attempt: *attempt, why });
             }
             _ => {}
         }
@@ -194,10 +125,10 @@ impl<'f> View<'f> {
     /// Some events came too fast to be told of.
     pub(crate) fn miss(&mut self, missed: Missed) {
         self.missed = true;
-        self.printer.line(format!("{missed}; the summary has everything"));
+        self.teller.tell(Fact::Missed(missed.count));
     }
 
-    /// Shows what was not shown so far, when no command is left.
+    /// Tells of what was not told so far, when no command is left.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -211,108 +142,82 @@ impl<'f> View<'f> {
                     Kind::Failed => Happened::Failed,
                     Kind::TimedOut => Happened::TimedOut,
                     Kind::Cancelled => Happened::Cancelled,
+                    Kind::Skipped => Happened::Skipped,
                     _ => continue,
                 };
-                if !self.heard.contains(&(run.id, task.name.clone())) {
-                    self.output(run.id, &task.name, how, task.attempt);
+                if !self.heard.contains(&self.hasher.hash_one((run.id, &task.name))) {
+                    let why = task.error.as_deref().map(cause).unwrap_or_default();
+                    let (name, attempt) = (task.name.as_str(), task.attempt);
+                    self.ended(Ended { run: run.id, name, how, attempt, why });
                 }
             }
         }
-        self.late.drain(..).for_each(|log| self.printer.log(log));
+        self.teller.all_ended();
         Ok(())
     }
 
-    fn waits(&mut self, at: Timestamp, task: &Task) {
+    fn waits(&mut self, task: &Task) {
         if self.said.insert(task.name.clone() + WAIT) {
             let names = task.wait_for.iter().map(|wait| awaited_text(&self.file.folder, wait));
-            let names = names.collect::<Vec<_>>().join(" and ");
-            self.say(at, &task.name, &format!("waits for {names}"));
+            let what = names.collect::<Vec<_>>().join(" and ");
+            self.teller.tell(Fact::Waits { who: Who::task(&task.name), what });
         }
     }
 
-    fn ended(
-        &mut self,
-        run: RunId,
-        at: Timestamp,
-        name: &str,
-        how: Happened,
-        attempt: u32,
-        why: &str,
-    ) {
-        let role = self.role(run, name);
-        let began = self.began.remove(&(run, name.to_owned()));
-        let took = written_short(began.map_or(Duration::ZERO, |began| at.since(began)));
-        let is_over = !matches!(
-            how,
-            Happened::Retried
-                | Happened::Snoozed
-                | Happened::HandedBack
-                | Happened::Recovered
-                | Happened::Parked
-        );
-        if is_over {
-            self.heard.insert((run, name.to_owned()));
+    fn ended(&mut self, ended: Ended<'_>) {
+        let how = match ended.how {
+            Happened::Succeeded => How::Succeeded,
+            Happened::Failed => How::Failed,
+            Happened::TimedOut => How::TimedOut,
+            Happened::Cancelled => How::Cancelled,
+            Happened::Skipped => How::Skipped,
+            _ => return self.entry_ended(ended),
+        };
+        let Ended { run, name, attempt, why, .. } = ended;
+        self.heard.insert(self.hasher.hash_one((run, name)));
+        let is_failure = matches!(how, How::Failed | How::TimedOut);
+        let (who, attempt, log) = match self.role(run, name) {
+            Role::Command(of) => {
+                (Who::task(name), tries(of, attempt), self.engine.log(run, name, attempt))
+            }
+            Role::Item(of) => {
+                (Who::item(name), tries(of, attempt), self.engine.log(run, name, attempt))
+            }
+            Role::All(of) => (Who::task(&of.name), ONCE, None),
+            // What comes after has not ended otherwise.
+            Role::Waits(of) | Role::FindsItems(of) if is_failure => {
+                (Who::task(&of.name), ONCE, None)
+            }
+            _ => return,
+        };
+        if who.is_item || self.said.insert(who.name.clone()) {
+            self.teller.tell(Fact::Ended { who, how, attempt, why, log });
         }
-        self.output(run, name, how, attempt);
-        match (how, role) {
-            (Happened::Parked, Role::Waits(task)) => self.waits(at, task),
-            (Happened::Succeeded, Role::Command(_) | Role::Item(_) | Role::All(_)) => {
-                self.say(at, name, &format!("succeeded in {took}"));
+    }
+
+    /// An entry has ended, and its task has not.
+    fn entry_ended(&mut self, Ended { run, name, how, attempt, why }: Ended<'_>) {
+        let (who, of) = match self.role(run, name) {
+            Role::Command(of) => (Who::task(name), of),
+            Role::Item(of) => (Who::item(name), of),
+            Role::Waits(of) if how == Happened::Parked => return self.waits(of),
+            _ => return,
+        };
+        match how {
+            Happened::Retried => {
+                let pause = again(of, attempt);
+                self.teller.tell(Fact::Retried { who, attempt: tries(of, attempt), why, pause });
             }
-            (Happened::Failed | Happened::TimedOut, Role::Command(task) | Role::Item(task)) => {
-                let of = match task.retries {
-                    0 => String::new(),
-                    retries => format!(" (attempt {attempt} of {})", retries.saturating_add(1)),
-                };
-                self.say(at, name, &format!("failed: {why}{of}"));
-            }
-            (
-                Happened::Failed | Happened::TimedOut,
-                Role::All(task) | Role::Waits(task) | Role::FindsItems(task),
-            ) => {
-                self.said.insert(task.name.clone());
-                self.say(at, &task.name, &format!("failed: {why}"));
-            }
-            (Happened::Retried, Role::Command(task) | Role::Item(task)) => {
-                let (all, pause) = (task.retries.saturating_add(1), again(task, attempt));
-                let text = format!("failed: {why} (attempt {attempt} of {all}, again {pause})");
-                self.say(at, name, &text);
-            }
-            (Happened::Cancelled, Role::Command(_) | Role::All(_)) => {
-                self.say(at, name, "cancelled");
-            }
-            (Happened::Cancelled, Role::Item(_)) if began.is_some() => {
-                self.say(at, name, "cancelled");
-            }
-            (Happened::Skipped, Role::Command(task) | Role::All(task))
-                if !self.said.contains(&task.name) =>
-            {
-                self.say(at, name, "skipped");
-            }
-            (Happened::HandedBack, Role::Command(_) | Role::Item(_)) if began.is_some() => {
-                self.say(at, name, "interrupted");
-            }
+            Happened::HandedBack => self.teller.tell(Fact::Interrupted { who }),
             _ => {}
         }
     }
+}
 
-    /// Shows what a command has written, if it is to be seen.
-    fn output(&mut self, run: RunId, name: &str, how: Happened, attempt: u32) {
-        if !matches!(self.role(run, name), Role::Command(_) | Role::Item(_)) {
-            return;
-        }
-        let is_shown = match how {
-            Happened::Succeeded | Happened::Cancelled => self.show == Show::Grouped,
-            Happened::Failed | Happened::TimedOut => self.show != Show::None,
-            _ => false,
-        };
-        match self.engine.log(run, name, attempt).filter(|_| is_shown) {
-            // It has ended in the store, and only now is it told to.
-            Some(log) if how == Happened::Cancelled => self.late.push(log),
-            Some(log) => self.printer.log(log),
-            None => {}
-        }
-    }
+const ONCE: Try = Try { number: 1, of: 1 };
+
+fn tries(task: &Task, number: u32) -> Try {
+    Try { number, of: task.retries.saturating_add(1) }
 }
 
 /// When it is tried again. By how much chance changes that is not known here.
@@ -321,15 +226,6 @@ fn again(task: &Task, attempt: u32) -> String {
     let pause = written_short(task.backoff.pause(attempt, 0.5));
     let about = if task.backoff.jitter() > 0.0 { "about " } else { "" };
     format!("in {about}{pause}")
-}
-
-/// `1.2s`, `35ms`, `2m5s`: as much as a reader wants to know.
-pub(crate) fn written_short(time: Duration) -> String {
-    match time.as_millis() {
-        0..1_000 => format!("{}ms", time.as_millis()),
-        1_000..60_000 => format!("{:.1}s", time.as_secs_f64()),
-        _ => written(Duration::from_secs(time.as_secs())),
-    }
 }
 
 /// What went wrong, on one line, without what is told elsewhere: the log, and what is in it.
@@ -358,13 +254,6 @@ mod tests {
             ("the command was ended by signal 9", "the command was ended by signal 9"),
         ] {
             assert_eq!(cause(error), right);
-        }
-    }
-
-    #[test]
-    fn a_time_is_as_exact_as_it_is_short() {
-        for (millis, right) in [(0, "0ms"), (35, "35ms"), (1_234, "1.2s"), (125_900, "2m5s")] {
-            assert_eq!(written_short(Duration::from_millis(millis)), right);
         }
     }
 }
