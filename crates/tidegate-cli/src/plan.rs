@@ -157,6 +157,8 @@ fn command(file: &File, task: &Task, store: Option<&str>) -> tidegate::Task {
         .backoff(task.backoff)
         .weight(task.weight)
         .limits(task.limits.iter().cloned())
+        // What it writes is in its log.
+        .without_output()
         .fingerprint(fingerprint);
     if task.each.is_some() {
         command = command.each(task.name.clone() + ITEMS);

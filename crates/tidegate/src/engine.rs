@@ -16,6 +16,7 @@ mod entry;
 mod event;
 mod explain;
 mod fan_out;
+mod hook;
 mod keys;
 mod load;
 #[cfg(unix)]
@@ -38,6 +39,8 @@ pub use builder::{Config, ConfigError, EngineBuilder, StartError};
 pub use child::Child;
 pub use event::{Event, Missed, Subscription, What};
 pub use explain::Explanation;
+pub(crate) use hook::Hook;
+pub use hook::{EntryEvent, EntryStage};
 pub use metrics::{Metric, MetricKind, Metrics};
 pub use monitor::Samples;
 pub use retention::{Pruned, Retention};

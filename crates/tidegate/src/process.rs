@@ -121,6 +121,11 @@ impl Command {
         self
     }
 
+    /// Whether it sets this variable.
+    pub(crate) fn sets(&self, name: &str) -> bool {
+        self.env.iter().any(|(own, _)| own == name)
+    }
+
     /// Inherits no variables: the environment is what [`env`](Self::env) says, before or after this
     /// call, and what the engine adds.
     pub fn env_clear(mut self) -> Self {

@@ -6,14 +6,17 @@
 mod blocking;
 #[cfg(unix)]
 mod command;
+mod dressed;
 
 pub use blocking::BlockingFn;
 #[cfg(unix)]
 pub use command::CommandFn;
 #[cfg(unix)]
 pub(crate) use command::{Commands, log_of};
+pub(crate) use dressed::dress;
 
 use crate::context::{Around, Context, encode};
+use crate::engine::{EntryEvent, Hook};
 use crate::handle::TaskHandle;
 use crate::task_error::TaskError;
 use serde::Serialize;
@@ -57,6 +60,8 @@ pub struct Task {
     pub(crate) node: Node,
     pub(crate) plan: TaskPlan,
     pub(crate) body: Arc<dyn Body>,
+    pub(crate) hook: Option<Hook>,
+    pub(crate) keeps_output: bool,
 }
 
 /// What a body leaves behind.
@@ -73,6 +78,11 @@ pub(crate) trait Body: Send + Sync {
 
     fn manner(&self) -> Manner {
         Manner::Yielding
+    }
+
+    /// Who hears that it is entered, and of its end.
+    fn hook(&self) -> Option<Hook> {
+        None
     }
 }
 
@@ -208,7 +218,8 @@ impl Task {
     }
 
     fn of(name: impl Into<String>, body: Arc<dyn Body>) -> Self {
-        Task { node: Node::new(name), plan: TaskPlan::default(), body }
+        let (node, plan) = (Node::new(name), TaskPlan::default());
+        Task { node, plan, body, hook: None, keeps_output: true }
     }
 
     /// Comes after these tasks too.
@@ -332,6 +343,53 @@ impl Task {
     /// only where this is the same, as are its rules and what it comes after.
     pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
         self.plan.fingerprint = Some(fingerprint.into());
+        self
+    }
+
+    /// What it returns is not stored: whoever asks for its output finds nothing, `null`. For a task
+    /// that is done for [each](Self::each) of a list this goes for its items and for the list of what
+    /// they return, which otherwise has to fit into one value.
+    pub fn without_output(mut self) -> Self {
+        self.keeps_output = false;
+        self
+    }
+
+    /// Calls this function when an entry of the task begins and when it ends: here, in the worker that
+    /// enters it, in order, and before its slot is free for another. Of a task that is done for
+    /// [each](Self::each) of a list it hears of the items.
+    ///
+    /// The function should be quick, since the worker waits for it. It hears what the task is going to
+    /// report; whether that counts (it may have been cancelled in the meantime) is the store's to
+    /// say. A function that may [block](Self::blocking) and goes on beyond its time-out is told of when it
+    /// returns.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use tidegate::engine::EntryStage;
+    /// use tidegate::{Context, Engine, Task, TaskError, Workflow};
+    ///
+    /// static FAILURES: AtomicU64 = AtomicU64::new(0);
+    ///
+    /// async fn fails(_: &mut Context) -> Result<(), TaskError> {
+    ///     Err("no")?
+    /// }
+    ///
+    /// let task = Task::new("fails", fails).on_entry(|event| {
+    ///     if let EntryStage::Failed { is_final: true, .. } = event.stage {
+    ///         FAILURES.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    /// });
+    /// let engine = Engine::builder("memory:").workflow(Workflow::of(task)?).start().await?;
+    /// engine.submit("fails", ()).await?.wait().await?;
+    /// assert_eq!(FAILURES.load(Ordering::Relaxed), 1);
+    /// # engine.shutdown(std::time::Duration::from_secs(1)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_entry(mut self, hear: impl Fn(&EntryEvent<'_>) + Send + Sync + 'static) -> Self {
+        self.hook = Some(Hook::new(hear));
         self
     }
 

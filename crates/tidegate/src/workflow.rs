@@ -3,7 +3,7 @@
 mod render;
 
 use crate::batch::OnFailure;
-use crate::task::{Body, Task};
+use crate::task::{Body, Task, dress};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,15 +42,18 @@ pub(crate) struct Piece {
     pub(crate) body: Arc<dyn Body>,
     /// The plan of each item, for a task that is done for items.
     pub(crate) item: Option<TaskPlan>,
+    /// Whether what its items return is kept.
+    pub(crate) keeps_output: bool,
 }
 
 impl Piece {
     /// The task's plan and the rest of it. One that is done for items only sees to it that they are
     /// done: what was planned is theirs.
     fn of(task: Task) -> (TaskPlan, Self) {
-        let Task { plan, body, .. } = task;
+        let (body, keeps_output) = (dress(&task), task.keeps_output);
+        let plan = task.plan;
         if plan.each.is_none() {
-            return (plan, Piece { body, item: None });
+            return (plan, Piece { body, item: None, keeps_output });
         }
         let rules = Rules { deadline: plan.rules.deadline, ..Rules::default() };
         let (each, priority) = (plan.each.clone(), plan.priority);
@@ -59,7 +62,7 @@ impl Piece {
         item.rules.deadline = None;
         (
             TaskPlan { rules, each, priority, fingerprint, ..TaskPlan::default() },
-            Piece { body, item: Some(item) },
+            Piece { body, item: Some(item), keeps_output },
         )
     }
 }

@@ -1,6 +1,7 @@
 //! One call of a body: a spawned task that reports how it ended, whatever happens to it.
 
 use super::event::{Event, What};
+use super::hook::{EntryEvent, EntryStage, Hook};
 use super::{Child, Engine, Run, RunError, RunStatus, Shared};
 use crate::attempt::{Attempt, Observer, ReadRun, Record};
 use crate::context::{Around, States};
@@ -169,11 +170,21 @@ impl Entry {
 
     /// The other tasks of its run, if they are not to begin once it has ended like this.
     pub(super) fn ends_others(&self, end: &End) -> Option<(RunKey, &Plan)> {
-        let End::Failed { permanent, .. } = *end else { return None };
-        let (plan, retries) = (&*self.plan, self.plan.task(self.index).rules.retries);
-        let is_final = permanent || self.number > retries;
-        let stops = is_final && plan.task_count() > 1 && plan.on_failure() != OnFailure::KeepGoing;
+        let plan = &*self.plan;
+        let stops = self.is_final_failure(end)
+            && plan.task_count() > 1
+            && plan.on_failure() != OnFailure::KeepGoing;
         stops.then(|| (self.key.run(self.index), plan))
+    }
+
+    fn is_final_failure(&self, end: &End) -> bool {
+        let retries = self.plan.task(self.index).rules.retries;
+        matches!(*end, End::Failed { permanent, .. } if permanent || self.number > retries)
+    }
+
+    fn tell(&self, hook: &Hook, stage: EntryStage<'_>) {
+        let (run, task, attempt) = (self.run, self.name(), self.number);
+        hook.call(&EntryEvent { run, task, attempt, stage });
     }
 
     fn publish(&self, what: impl FnOnce(String) -> What) {
@@ -310,7 +321,7 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHan
         None => stand_in_line(shared.pool.clone(), &claimed),
     };
     // The report is made before the task is spawned: a task that is dropped unpolled reports too.
-    let report = Report { entry: entry.clone(), over: false };
+    let report = Report { entry: entry.clone(), hook: None, over: false };
     let span = trace::entry(&claimed);
     let entering = Box::new(Entering { claimed, body, states, place, leave, report });
     let task = match span {
@@ -400,7 +411,11 @@ async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
         }
     }
     entry.publish(|task| What::Began { task, attempt: entry.number });
-    let Entering { claimed, body, states, report, .. } = *entering;
+    let Entering { claimed, body, states, mut report, .. } = *entering;
+    report.hook = body.hook();
+    if let Some(hook) = &report.hook {
+        entry.tell(hook, EntryStage::Begins);
+    }
     let attempt = attempt(&entry, claimed.execution(), slot);
     let around = Around { number: claimed.index.as_u32(), given: claimed.given, states };
     let gate = Gate::new(attempt, |attempt| body.enter(around, TaskHandle::of(attempt.clone())));
@@ -459,15 +474,24 @@ fn panicked(panic: &Panic) -> End {
 /// the body is left and its slot is free.
 struct Report {
     entry: Arc<Entry>,
+    /// Who hears of the end, once the body is entered.
+    hook: Option<Hook>,
     over: bool,
 }
 
 impl Report {
     fn end(mut self, end: End, slot: Option<SlotToken>) {
+        self.hear(&end);
         // After a failure nothing else of the run may begin on its slot before the loop knows. All
         // others are free at once.
         let slot = slot.filter(|_| self.entry.ends_others(&end).is_some());
         self.tell(end, slot);
+    }
+
+    fn hear(&self, end: &End) {
+        if let Some(hook) = &self.hook {
+            self.entry.tell(hook, EntryStage::of(end, self.entry.is_final_failure(end)));
+        }
     }
 
     fn tell(&mut self, end: End, slot: Option<SlotToken>) {
@@ -483,7 +507,9 @@ impl Report {
 impl Drop for Report {
     fn drop(&mut self) {
         if !self.over {
-            self.tell(End::Dropped { active: self.entry.active() }, None);
+            let end = End::Dropped { active: self.entry.active() };
+            self.hear(&end);
+            self.tell(end, None);
         }
     }
 }

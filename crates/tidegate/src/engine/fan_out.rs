@@ -30,6 +30,7 @@ pub(super) struct FanOut {
     name: String,
     on_failure: OnFailure,
     item: TaskPlan,
+    keeps_output: bool,
     parent: Parent,
     run: RunId,
 }
@@ -46,6 +47,7 @@ impl FanOut {
             name: plan.graph().name(claimed.index).to_owned(),
             on_failure: plan.on_failure(),
             item: piece.item.clone().unwrap_or_default(),
+            keeps_output: piece.keeps_output,
             parent: Parent::new(claimed.key, claimed.life.fence, wait),
             run: RunId::of_items(claimed.execution()),
         })
@@ -56,12 +58,13 @@ impl FanOut {
         let list = Context::<Value>::new(around)?.list(&self.source)?;
         let count = list.len();
         if count == 0 {
-            return Ok(Returned { output: Some(Bytes::from(&b"[]"[..])), inserts: None });
+            let output = self.keeps_output.then(|| Bytes::from(&b"[]"[..]));
+            return Ok(Returned { output, inserts: None });
         }
         let run = self.items(list, input)?;
         let wait = format!("{count} items, which are run {}", run.id);
         let status = handle.run_own("items", run).named(wait).await?;
-        outcome(&status)
+        outcome(&status, self.keeps_output)
     }
 
     /// The run of the items. One that an entry before this has begun is the same.
@@ -94,8 +97,11 @@ impl Body for FanOut {
 }
 
 /// What a task returns whose items have come to this.
-fn outcome(status: &RunStatus) -> Result<Returned, TaskError> {
+fn outcome(status: &RunStatus, keeps_output: bool) -> Result<Returned, TaskError> {
     match status.state {
+        RunState::Ended(RunOutcome::Succeeded) if !keeps_output => {
+            Ok(Returned { output: None, inserts: None })
+        }
         RunState::Ended(RunOutcome::Succeeded) => {
             let outputs = status.tasks.iter().map(|task| task.output().unwrap_or(b"null"));
             let outputs: Vec<&[u8]> = outputs.collect();

@@ -32,7 +32,8 @@ impl Task {
     /// What it writes goes to a log, one for each attempt, in
     /// [`Config::logs`](crate::Config::logs). In its environment are `TIDEGATE_RUN_ID`,
     /// `TIDEGATE_TASK`, `TIDEGATE_ATTEMPT` and, if it is done for [items](Task::each),
-    /// `TIDEGATE_INPUT`: the item, a text as it is and anything else as JSON.
+    /// `TIDEGATE_INPUT`: the item, a text as it is and anything else as JSON, unless the command says
+    /// itself what is there.
     ///
     /// Its time-out, cancel, or the end of the grace of a shutdown is TERM to the whole group and,
     /// five seconds later, KILL; only when no process of the group is left, the task has ended and
@@ -142,9 +143,10 @@ impl About {
         Some(log_of(folder, handle.run_id()?, &self.task, handle.attempt()))
     }
 
-    fn environment(&self, handle: &TaskHandle) -> Vec<(&'static str, OsString)> {
+    fn environment(&self, command: &Command, handle: &TaskHandle) -> Vec<(&'static str, OsString)> {
         let run = handle.run_id().map(|run| ("TIDEGATE_RUN_ID", run.to_string().into()));
-        let item = self.item.as_ref().map(|item| ("TIDEGATE_INPUT", item.into()));
+        let item = self.item.as_ref().filter(|_| !command.sets("TIDEGATE_INPUT"));
+        let item = item.map(|item| ("TIDEGATE_INPUT", item.into()));
         let attempt = handle.attempt().to_string().into();
         let own = [("TIDEGATE_TASK", self.task.clone().into()), ("TIDEGATE_ATTEMPT", attempt)];
         run.into_iter().chain(own).chain(item).collect()
@@ -159,7 +161,7 @@ async fn run(command: &Command, about: About, handle: &TaskHandle) -> Result<Ret
         log: log.as_deref(),
         log_max: about.commands.logs.as_ref().map_or(0, |(_, max)| *max),
         notes: about.commands.notes.as_ref().map(|notes| (notes, token.as_str())),
-        env: about.environment(handle),
+        env: about.environment(command, handle),
         grace: GRACE,
     };
     let spawned = process::spawn(command, start).map_err(not_started)?;

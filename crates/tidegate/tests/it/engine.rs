@@ -14,6 +14,7 @@ mod commands;
 mod context;
 #[cfg(feature = "sqlite")]
 mod disk;
+mod entries;
 mod events;
 mod explain;
 mod faults;

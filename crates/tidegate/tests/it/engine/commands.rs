@@ -104,6 +104,18 @@ on_every_store! {
         assert_eq!(said, ["greets[0] you\n", "greets[1] {\"a\":1}\n"]);
     }
 
+    async fn a_command_may_say_itself_what_its_item_is_called(place: Place) {
+        let says = |_: &Context| {
+            let command = Command::shell("echo $TIDEGATE_INPUT");
+            Ok::<_, TaskError>(command.env("TIDEGATE_INPUT", "mine"))
+        };
+        let task = Task::command("says", says).each("whom");
+        let engine = place.engine().workflow(one(task)).start().await.unwrap();
+        let run = engine.submit("says", serde_json::json!({ "whom": ["you"] })).await.unwrap();
+        let all: Vec<Finished> = run.wait().await.unwrap().output("says").unwrap();
+        assert_eq!(all[0].stdout, "mine\n");
+    }
+
     async fn a_command_whose_time_is_up_is_gone_before_it_is_tried_again(place: Place) {
         let folder = tempfile::tempdir().unwrap();
         let task = Task::command("long", long(folder.path())).timeout(ms(300)).retries(1);

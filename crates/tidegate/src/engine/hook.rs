@@ -1,0 +1,79 @@
+//! Hears, in the worker itself, that entries of a task begin and end.
+//!
+//! Events may be missed and come when something is stored; a hook is called in the middle of it, in
+//! order, while the entry still has its slot. It says nothing of what becomes of the report: a task
+//! may have been cancelled in the meantime.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tidegate_core::RunId;
+use tidegate_core::dispatcher::End;
+
+/// What a function given to [`Task::on_entry`](crate::Task::on_entry) is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EntryEvent<'a> {
+    /// The run of the task, or of the items.
+    pub run: RunId,
+    /// The task, or the item, as in `greet[3]`.
+    pub task: &'a str,
+    /// In which attempt.
+    pub attempt: u32,
+    /// What the entry does.
+    pub stage: EntryStage<'a>,
+}
+
+/// What an entry does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EntryStage<'a> {
+    /// It is about to call the task's function.
+    Begins,
+    /// The function has succeeded.
+    Succeeded,
+    /// The function has failed, panicked, or its time was up.
+    Failed {
+        /// What went wrong, in words.
+        error: &'a str,
+        /// Whether no further attempt follows.
+        is_final: bool,
+    },
+    /// The function was stopped, or wants to be called again later: it waits as a row, is snoozed,
+    /// handed back or cancelled. When it was dropped in the middle, its slot is free already.
+    Left,
+}
+
+/// A function that hears of entries.
+#[derive(Clone)]
+pub(crate) struct Hook(Arc<dyn Fn(&EntryEvent<'_>) + Send + Sync>);
+
+impl Hook {
+    pub(crate) fn new(hear: impl Fn(&EntryEvent<'_>) + Send + Sync + 'static) -> Self {
+        Hook(Arc::new(hear))
+    }
+
+    pub(super) fn call(&self, event: &EntryEvent<'_>) {
+        // Whatever it does, the task goes on as it would without it.
+        if catch_unwind(AssertUnwindSafe(|| (self.0)(event))).is_err() {
+            tracing::warn!(run = %event.run, task = event.task, "what hears of entries panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hook")
+    }
+}
+
+impl<'a> EntryStage<'a> {
+    /// The stage of an entry that ends like this.
+    pub(super) fn of(end: &'a End, is_final: bool) -> Self {
+        match end {
+            End::Succeeded { .. } => EntryStage::Succeeded,
+            End::Failed { error, .. } => EntryStage::Failed { error, is_final },
+            End::Snoozed(_) | End::Parked { .. } | End::Dropped { .. } => EntryStage::Left,
+        }
+    }
+}
