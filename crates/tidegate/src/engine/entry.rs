@@ -414,7 +414,7 @@ async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
     let Entering { claimed, body, states, mut report, .. } = *entering;
     report.hook = body.hook();
     if let Some(hook) = &report.hook {
-        entry.tell(hook, EntryStage::Begins);
+        entry.tell(hook, EntryStage::Begins { item: claimed.given.item.as_deref() });
     }
     let attempt = attempt(&entry, claimed.execution(), slot);
     let around = Around { number: claimed.index.as_u32(), given: claimed.given, states };

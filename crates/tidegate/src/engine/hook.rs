@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::dispatcher::End;
+use tidegate_core::lifecycle::{Failure, Reason};
 
 /// What a function given to [`Task::on_entry`](crate::Task::on_entry) is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,13 +30,18 @@ pub struct EntryEvent<'a> {
 #[non_exhaustive]
 pub enum EntryStage<'a> {
     /// It is about to call the task's function.
-    Begins,
+    Begins {
+        /// The item for which it does so, as JSON, if it is done for items.
+        item: Option<&'a [u8]>,
+    },
     /// The function has succeeded.
     Succeeded,
     /// The function has failed, panicked, or its time was up.
     Failed {
         /// What went wrong, in words.
         error: &'a str,
+        /// In which way.
+        reason: Reason,
         /// Whether no further attempt follows.
         is_final: bool,
     },
@@ -72,7 +78,15 @@ impl<'a> EntryStage<'a> {
     pub(super) fn of(end: &'a End, is_final: bool) -> Self {
         match end {
             End::Succeeded { .. } => EntryStage::Succeeded,
-            End::Failed { error, .. } => EntryStage::Failed { error, is_final },
+            End::Failed { error, failure, .. } => {
+                let reason = match failure {
+                    Failure::Error => Reason::Error,
+                    Failure::Panic => Reason::Panic,
+                    Failure::Timeout => Reason::Timeout,
+                    Failure::WaitTimeout => Reason::WaitTimeout,
+                };
+                EntryStage::Failed { error, reason, is_final }
+            }
             End::Snoozed(_) | End::Parked { .. } | End::Dropped { .. } => EntryStage::Left,
         }
     }

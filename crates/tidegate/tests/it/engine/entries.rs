@@ -16,9 +16,12 @@ impl Heard {
         let heard = self.0.clone();
         move |event| {
             let what = match &event.stage {
-                EntryStage::Begins => "begins".to_owned(),
+                EntryStage::Begins { item: None } => "begins".to_owned(),
+                EntryStage::Begins { item: Some(item) } => {
+                    format!("begins with {}", String::from_utf8_lossy(item))
+                }
                 EntryStage::Succeeded => "succeeded".to_owned(),
-                EntryStage::Failed { error, is_final: true } => format!("failed: {error}"),
+                EntryStage::Failed { error, is_final: true, .. } => format!("failed: {error}"),
                 EntryStage::Failed { error, .. } => format!("again: {error}"),
                 EntryStage::Left => "left".to_owned(),
                 _ => "something else".to_owned(),
@@ -78,7 +81,8 @@ on_every_store! {
         let run = engine.submit("says", json!({ "all": [1, 2, 3] })).await.unwrap();
         run.wait().await.unwrap();
         let right = (0..3).flat_map(|item| {
-            ["begins", "succeeded"].map(|what| format!("says[{item}] 1 {what}"))
+            let begins = format!("begins with {}", item + 1);
+            [&begins, "succeeded"].map(|what| format!("says[{item}] 1 {what}"))
         });
         assert_eq!(heard.all(), right.collect::<Vec<_>>());
     }
