@@ -109,9 +109,8 @@ pub(crate) struct Worker {
     /// How many slots: 8, auto, or 50% of the CPUs
     #[arg(short = 'j', long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
     pub(crate) parallel_limit: Option<ParallelLimit>,
-    /// Where runs are kept, if not in a .tidegate here or above
-    #[arg(long, value_name = "STORE")]
-    pub(crate) store: Option<String>,
+    #[command(flatten)]
+    pub(crate) usual: Usual,
 }
 
 #[derive(Debug, clap::Args)]

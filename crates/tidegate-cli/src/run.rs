@@ -326,6 +326,6 @@ pub(crate) fn unusable(error: impl std::fmt::Display) -> Failure {
     Failure::Store(error.to_string())
 }
 
-fn unwritable(error: std::io::Error) -> Failure {
+pub(crate) fn unwritable(error: std::io::Error) -> Failure {
     Failure::Undone(format!("cannot write to stdout: {error}"))
 }

@@ -2,16 +2,17 @@
 
 use crate::file::ParallelLimit;
 use crate::plan::{ITEMS, WAIT};
-use crate::run::{self, Asked, End, GRACE, engine_config, not_started};
+use crate::run::{self, Asked, End, GRACE, engine_config, not_started, unwritable};
 use crate::store::{self, Place};
-use crate::view::{Printer, cause, written_short};
+use crate::tell::{self, Fact, How, Lines, Teller, Try, Who};
+use crate::view::cause;
 use crate::waves::{count, plain};
 use crate::{Failure, args, submit};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tidegate::engine::{Happened, What};
-use tidegate::{Engine, Event, Retention, RunId, TaskError, Timestamp, Workflow};
+use tidegate::{Engine, Event, Retention, RunId, TaskError, Workflow};
 
 /// So many workflows are remembered.
 const REMEMBERED_MAX: usize = 64;
@@ -22,7 +23,7 @@ const REMEMBERED_MAX: usize = 64;
 /// It cannot begin.
 pub(crate) fn work(args: &args::Worker) -> Result<End, Failure> {
     let limit = args.slots().map_err(Failure::Wrong)?;
-    let place = store::nearest(args.store.as_deref())?;
+    let place = store::nearest(args.usual.store.as_deref())?;
     if place.is_memory() {
         let what = "nobody can submit to memory: from outside; name a file with --store";
         return Err(Failure::Wrong(what.to_owned()));
@@ -46,9 +47,10 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
     let find = move |_: &str, input: Option<&[u8]>| remembered.find(&place, input);
     let engine = builder.find_workflows(find).start().await.map_err(not_started)?;
     let mut events = engine.subscribe();
-    let mut view = View::new();
+    let (teller, writer) = tell::start(&args.usual, Lines::All);
+    let mut view = View { engine: engine.clone(), teller, began: HashSet::new() };
     let (slots, queues) = (count(limit.most(cpus) as usize, "slot"), args.queue.join(", "));
-    view.printer.line(format!("serving {queues} of {address} with {slots}; end it with Ctrl-C"));
+    view.teller.line(format!("serving {queues} of {address} with {slots}; end it with Ctrl-C"));
     let mut told: Option<End> = None;
     let mut stopping = None;
     loop {
@@ -68,7 +70,11 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
             event = events.next() => match event {
                 Ok(Some(event)) => view.hear(&event),
                 Ok(None) => break,
-                Err(missed) => view.printer.line(missed.to_string()),
+                Err(missed) => {
+                    // Some of these may have ended since.
+                    view.began.clear();
+                    view.teller.tell(Fact::Missed(missed.count));
+                }
             },
         }
     }
@@ -76,8 +82,8 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
         Some(stopping) => stopping.await.ok(),
         None => None,
     };
-    // Nobody reads stdout here, and whoever closed stderr does not want to know.
-    let _ = view.printer.finish();
+    view.teller.all_ended();
+    writer.finish().map_err(unwritable)?;
     match (told, report) {
         // Nothing was left undone.
         (Some(_), Some(report)) if report.handed_back.is_empty() => Ok(End::Succeeded),
@@ -106,54 +112,62 @@ impl Remembered {
     }
 }
 
-/// Says what happens, a line each.
+/// Makes of what happens what is told.
 struct View {
-    since: Timestamp,
-    began: HashMap<(RunId, Arc<str>), Timestamp>,
-    printer: Printer,
+    engine: Engine,
+    teller: Teller,
+    /// What is under way.
+    began: HashSet<(RunId, String)>,
 }
 
 impl View {
-    fn new() -> Self {
-        View { since: SystemTime::now().into(), began: HashMap::new(), printer: Printer::start() }
-    }
-
     fn hear(&mut self, event: &Event) {
-        let say = |task: &str, what: &str| {
-            let seconds = event.at.since(self.since).as_secs();
-            let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-            let (run, task) = (event.run, plain(task));
-            let line = format!("[{hours:02}:{minutes:02}:{seconds:02}] {run}/{task}: {what}");
-            self.printer.line(line);
-        };
+        let run = event.run;
+        let who = |task: &str| Who::task(format!("{run}/{task}"));
+        // Nobody says here of how many it is one.
+        let attempt = |number| Try { number, of: number };
+        let log = |task: &str, number| self.engine.log(run, task, number);
         match &event.what {
-            What::Began { task, .. } => {
-                self.began.insert((event.run, task.as_str().into()), event.at);
-                if !task.ends_with(WAIT) && !task.ends_with(ITEMS) {
-                    say(task, "started");
+            What::Began { task, attempt: number } => {
+                self.began.insert((run, task.clone()));
+                if part_of(task).is_none() {
+                    let (who, attempt, log) = (who(task), attempt(*number), log(task, *number));
+                    self.teller.tell(Fact::Began { who, attempt, slot: None, log });
                 }
             }
             What::Deferred { task, wait } => {
-                say(task.strip_suffix(WAIT).unwrap_or(task), &format!("waits for {}", plain(wait)));
+                let who = who(part_of(task).unwrap_or(task));
+                self.teller.tell(Fact::Waits { who, what: plain(wait) });
             }
-            What::Ended { task, how, error, .. } => {
-                let began = self.began.remove(&(event.run, task.as_str().into()));
-                let took = written_short(began.map_or(Duration::ZERO, |at| event.at.since(at)));
+            What::Ended { task, how, error, attempt: number, .. } => {
+                let was_under_way = self.began.remove(&(run, task.clone()));
                 let why = error.as_deref().map(cause).unwrap_or_default();
-                let part = task.strip_suffix(WAIT).or(task.strip_suffix(ITEMS));
-                match how {
-                    Happened::Succeeded if part.is_none() => {
-                        say(task, &format!("succeeded in {took}"));
+                let (part, attempt, log) = (part_of(task), attempt(*number), log(task, *number));
+                let who = who(part.unwrap_or(task));
+                let how = match how {
+                    Happened::Succeeded => How::Succeeded,
+                    Happened::Failed => How::Failed,
+                    Happened::TimedOut => How::TimedOut,
+                    Happened::Cancelled => How::Cancelled,
+                    Happened::Retried => {
+                        let pause = "later".to_owned();
+                        return self.teller.tell(Fact::Retried { who, attempt, why, pause });
                     }
-                    Happened::Failed | Happened::TimedOut | Happened::Retried => {
-                        say(part.unwrap_or(task), &format!("failed: {why}"));
+                    Happened::HandedBack if was_under_way => {
+                        return self.teller.tell(Fact::Interrupted { who });
                     }
-                    Happened::Cancelled if part.is_none() => say(task, "cancelled"),
-                    Happened::HandedBack if began.is_some() => say(task, "handed back"),
-                    _ => {}
+                    _ => return,
+                };
+                if part.is_none() || matches!(how, How::Failed | How::TimedOut) {
+                    self.teller.tell(Fact::Ended { who, how, attempt, why, log });
                 }
             }
             _ => {}
         }
     }
+}
+
+/// The task of whom this one only waits, or finds the items.
+fn part_of(task: &str) -> Option<&str> {
+    task.strip_suffix(WAIT).or(task.strip_suffix(ITEMS))
 }

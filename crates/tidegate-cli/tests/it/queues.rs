@@ -85,7 +85,7 @@ async fn a_worker_that_is_interrupted_hands_back_what_it_was_doing() {
     worker.signal("INT");
     let answer = worker.end();
     assert_eq!(answer.code, Some(130), "{}", answer.err);
-    assert!(answer.err.contains("/long: handed back\n"), "{}", answer.err);
+    assert!(answer.err.contains("/long: interrupted\n"), "{}", answer.err);
     assert!(scene.is_gone() && !scene.has("end"));
     scene.touch("enough");
     assert_eq!(ended(&scene, "end").await.code, Some(0));
