@@ -76,7 +76,7 @@ pub(crate) struct Seen {
 #[derive(Default)]
 pub(crate) struct Stirred {
     /// Whether there is anybody else.
-    pub(crate) by_others: bool,
+    pub(crate) has_others: bool,
     /// Workers for whom there are words.
     pub(crate) words: BTreeSet<WorkerId>,
     /// Lanes in which something can be claimed.
@@ -169,7 +169,7 @@ impl<'c> Ledger<'c> {
         let known = self.known()?;
         let others = known.iter().filter(|worker| Some(**worker) != turn.worker);
         let others: Vec<WorkerId> = others.copied().collect();
-        self.stirred = Stirred { by_others: !others.is_empty(), ..Stirred::default() };
+        self.stirred = Stirred { has_others: !others.is_empty(), ..Stirred::default() };
         let turned = turn::take(self, turn)?;
         let stirred = std::mem::take(&mut self.stirred);
         for worker in others {

@@ -3,8 +3,9 @@
 //! In a folder beside the database there is one small file for each worker, held locked as long as
 //! the worker lives and never used for another one: whoever can lock it, or does not find it, knows
 //! that the worker is dead. When the file was last changed tells when the worker has last given a sign
-//! of life: one that is stopped or hangs keeps its lock, and an audit names it. And there is the turnstile, which whoever wants to write goes through, so
-//! that a process that writes seldom gets its turn beside one that writes without a pause.
+//! of life: one that is stopped or hangs keeps its lock, and an audit names it. And there is the
+//! turnstile, which whoever wants to write goes through, so that a process that writes seldom gets its
+//! turn beside one that writes without a pause.
 //!
 //! Files appear and stray ones disappear only while the database is locked for writing, so that
 //! nobody removes the file of a worker that is just about to lock it.

@@ -339,9 +339,7 @@ mod tests {
 
     #[test]
     fn everything_is_found_by_an_index() {
-        let connection = Connection::open_in_memory().unwrap();
-        crate::migrate::apply_all(&connection).unwrap();
-        for (sql, uses) in [
+        crate::sql::tests::are_found_by_an_index(&[
             (NEXT_RUN, "SEARCH task USING INTEGER PRIMARY KEY (rowid>?)"),
             (IS_THERE, "SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"),
             (DROP_KEY, "USING PRIMARY KEY (workflow=? AND key=?)"),
@@ -357,11 +355,6 @@ mod tests {
             (UNRECORD, "USING INTEGER PRIMARY KEY (rowid=?)"),
             (SIGNALS, "USING INTEGER PRIMARY KEY (rowid>?)"),
             (DROP_SIGNAL, "USING INTEGER PRIMARY KEY (rowid=?)"),
-        ] {
-            let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-            let lines = explain.raw_query().mapped(|row| row.get::<_, String>(3));
-            let plan = lines.map(Result::unwrap).collect::<Vec<_>>().join("; ");
-            assert!(plan.contains(uses) && !plan.contains("SCAN task"), "{sql}: {plan}");
-        }
+        ]);
     }
 }

@@ -56,7 +56,7 @@ impl Ledger<'_> {
         if gate == Gate::Awaited {
             self.seen.awaited = Some(true);
         }
-        if !self.seen.empty.is_empty() || self.stirred.by_others {
+        if !self.seen.empty.is_empty() || self.stirred.has_others {
             let lane = self.belongs(&head.queue, &row.plan, row.index)?.lane;
             self.seen.empty.remove(&(gate, lane));
             self.stirred.lanes.insert(lane);

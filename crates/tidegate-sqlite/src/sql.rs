@@ -277,8 +277,18 @@ statements! {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Each statement must be run with this, and not by going through all tasks.
+    pub(crate) fn are_found_by_an_index(statements: &[(&str, &str)]) {
+        let connection = Connection::open_in_memory().unwrap();
+        crate::migrate::apply_all(&connection).unwrap();
+        for (sql, uses) in statements {
+            let plan = plan(&connection, sql);
+            assert!(plan.contains(uses) && !plan.contains("SCAN task"), "{sql}: {plan}");
+        }
+    }
 
     /// What SQLite says of how it would run a statement.
     fn plan(connection: &Connection, sql: &str) -> String {

@@ -99,22 +99,14 @@ impl Ledger<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rusqlite::Connection;
 
     #[test]
     fn everything_is_found_by_an_index() {
-        let connection = Connection::open_in_memory().unwrap();
-        crate::migrate::apply_all(&connection).unwrap();
-        for (sql, uses) in [
+        crate::sql::tests::are_found_by_an_index(&[
             (LANES, "SEARCH lane USING COVERING INDEX"),
             (NEXT_LIMIT, "USING COVERING INDEX task_ready (gate=? AND behind>?)"),
             (READY, "USING INDEX task_ready (gate=? AND behind=? AND lane=?"),
             (FIRST, "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
-        ] {
-            let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-            let lines = explain.raw_query().mapped(|row| row.get::<_, String>(3));
-            let plan = lines.map(Result::unwrap).collect::<Vec<_>>().join("; ");
-            assert!(plan.contains(uses) && !plan.contains("SCAN task"), "{sql}: {plan}");
-        }
+        ]);
     }
 }

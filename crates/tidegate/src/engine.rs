@@ -372,9 +372,7 @@ impl Engine {
         if let Some(report) = stopped.await {
             return Ok(report);
         }
-        // The loop may have gone with its runtime; then there is nothing to hurry.
-        let _ = self.shared.inbox.send(Message::CloseNow);
-        Ok(stopping.await)
+        Ok(self.shutdown_now().await)
     }
 
     /// [Shuts down](Self::shutdown) without any grace: what computes is dropped and handed back at once,

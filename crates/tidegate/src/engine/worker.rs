@@ -1,8 +1,8 @@
 //! The loop of a worker: tells the dispatcher what happens, and does what it says.
 //!
 //! It owns the state of the worker and awaits nothing but its channel, the turn in flight, a look
-//! for dead workers (a task of its own) and the next timer. Nothing in it can fail: what the store refuses comes back as
-//! an answer, and what a body does happens in its own task.
+//! for dead workers (a task of its own) and the next timer. Nothing in it can fail: what the store
+//! refuses comes back as an answer, and what a body does happens in its own task.
 
 use super::event::{Event, What};
 use super::look::{self, Seen, look};
@@ -289,11 +289,8 @@ impl Worker {
             Message::Close(how) => self.close(how),
             Message::CloseNow => {
                 self.close(Shutdown::new(Duration::ZERO));
-                if let Some(closing) = &mut self.closing {
-                    (closing.told, closing.next) = (true, None);
-                }
-                self.entries.values().for_each(|live| live.entry.cancel());
-                self.dispatcher.handle(Input::DropAll);
+                // First they are told, then they are dropped.
+                (0..2).for_each(|_| self.close_harder(Instant::now()));
             }
             Message::Pulse => self.look_at_clock(Instant::now()),
         }

@@ -30,11 +30,16 @@ fn is_end(what: Happened) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_of_two_thousand_tasks_ends_once_although_a_worker_dies() {
     const EACH: u64 = 500;
-    const TASKS: usize = 4 * EACH as usize;
+    const HELD: usize = 4;
+    const TASKS: usize = 4 * EACH as usize + HELD;
     let scene = Scene::new(Learns::Both).await;
     let start = async || Worker::start_with(scene.path(), Learns::Both, 8, "default").await;
-    let (mut killed, _second) = (start().await, start().await);
-    let mut runs = scene.client.submit_many("three", 0..EACH).await.unwrap();
+    // The one that dies has begun some tasks that it cannot end.
+    let mut killed = start().await;
+    let mut runs = scene.client.submit_many("hold", ["held"; HELD]).await.unwrap();
+    scene.place.noted("begins", "held", HELD).await;
+    let _second = start().await;
+    runs.extend(scene.client.submit_many("three", 0..EACH).await.unwrap());
     runs.extend(scene.client.submit_many("single", 0..EACH).await.unwrap());
     // Both have ended some, and much is left.
     until("a good part is done", async || {
@@ -44,7 +49,13 @@ async fn each_of_two_thousand_tasks_ends_once_although_a_worker_dies() {
     })
     .await;
     killed.kill();
+    let recovered = async || {
+        let records = scene.records().await;
+        records.into_iter().filter(|it| it.what == Happened::Recovered).collect::<Vec<_>>()
+    };
+    until("what it had is taken over", async || recovered().await.len() >= HELD).await;
     let _third = start().await;
+    scene.place.open("held");
     within(async {
         for run in &runs {
             succeeds(run).await;
@@ -61,16 +72,16 @@ async fn each_of_two_thousand_tasks_ends_once_although_a_worker_dies() {
     assert!(ends.values().all(|&times| times == 1), "each has ended once");
     let entries = lines(scene.path().join("notes"));
     let executions: BTreeSet<&String> = entries.iter().collect();
-    assert_eq!(executions.len(), TASKS, "each was entered");
+    let entered = executions.iter().filter(|line| line.starts_with("entered ")).count();
+    assert_eq!(entered, 4 * EACH as usize, "each was entered");
+    assert_eq!(scene.place.count("begins", "held"), 2 * HELD, "once by each");
 
     // What the dead one had was taken over, and after that it has written nothing.
-    let recovered: Vec<_> = records.iter().filter(|it| it.what == Happened::Recovered).collect();
+    let recovered = recovered().await;
     let dead: BTreeSet<WorkerId> = recovered.iter().filter_map(|record| record.worker).collect();
-    assert!(dead.len() <= 1, "one has died");
-    if let (Some(first), Some(dead)) = (recovered.first(), dead.first()) {
-        let by_it = records.iter().filter(|record| record.worker == Some(*dead));
-        let written = by_it.filter(|it| it.what != Happened::Recovered).map(|record| record.seq);
-        assert!(written.max() < Some(first.seq), "the dead write nothing");
-    }
+    assert_eq!(dead.len(), 1, "one has died");
+    let by_it = records.iter().filter(|record| record.worker == dead.first().copied());
+    let written = by_it.filter(|it| it.what != Happened::Recovered).map(|record| record.seq);
+    assert!(written.max() < Some(recovered[0].seq), "the dead write nothing");
     scene.is_sound().await;
 }
