@@ -17,14 +17,14 @@ mod prune;
 mod rows;
 
 use crate::explain::Looked;
-use crate::graph::TaskIndex;
+use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Kind, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey, LimitState};
 use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
 use crate::rows::{Gate, Head, Payload, Place, Row};
 use crate::store::{
-    Answer, Bytes, Counts, Ended, Finding, Knows, NewWorker, Record, RunKey, RunSummary, RunView,
+    Answer, Bytes, Counts, Finding, Knows, NewWorker, Record, RunKey, RunSummary, RunView,
     RunsPage, Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved,
     WhyUnserved,
 };
@@ -131,7 +131,7 @@ impl Store for MemoryStore {
         self.with(move |memory| memory.view(run))
     }
 
-    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>> {
         self.with(move |memory| runs.into_iter().filter_map(|run| memory.end_of(run)).collect())
     }
 
@@ -544,10 +544,11 @@ impl Memory {
         Some(RunView { run: self.summary(key), tasks: tasks.collect() })
     }
 
-    fn end_of(&self, run: RunId) -> Option<Ended> {
-        let &key = self.ids.get(&run)?;
+    /// How a run that is over has ended, if it is there.
+    fn end_of(&self, run: RunId) -> Option<(RunId, Option<RunOutcome>)> {
+        let Some(&key) = self.ids.get(&run) else { return Some((run, None)) };
         let (outcome, _) = self.head(key).ended?;
-        Some(Ended { key, id: run, outcome })
+        Some((run, Some(outcome)))
     }
 
     fn summary(&self, key: RunKey) -> RunSummary {

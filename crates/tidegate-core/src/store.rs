@@ -61,8 +61,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// A run with its tasks, as it is at one instant.
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>>;
 
-    /// Those of these runs that have ended.
-    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>>;
+    /// Those of these runs that are over, and how they ended; `None` for one that is not there: it may
+    /// have been pruned since.
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>>;
 
     /// Runs from new to old, without their tasks.
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>>;

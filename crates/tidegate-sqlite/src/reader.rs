@@ -17,12 +17,13 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tidegate_core::RunId;
+use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::rows::{Payload, Row};
 use tidegate_core::store::{
-    Bytes, Counts, Ended, Record, RunKey, RunSummary, RunView, RunsPage, StoreError, TaskKey,
-    TaskView, UNSERVED_MAX, Unserved, WhyUnserved,
+    Bytes, Counts, Record, RunKey, RunSummary, RunView, RunsPage, StoreError, TaskKey, TaskView,
+    UNSERVED_MAX, Unserved, WhyUnserved,
 };
 use tokio::sync::oneshot;
 
@@ -155,19 +156,28 @@ impl Reading {
     }
 
     /// Those of these runs that have ended.
-    pub(crate) fn ended(&mut self, runs: &[RunId]) -> Result<Vec<Ended>, Error> {
+    pub(crate) fn ended(
+        &mut self,
+        runs: &[RunId],
+    ) -> Result<Vec<(RunId, Option<RunOutcome>)>, Error> {
         let transaction = self.connection.unchecked_transaction()?;
         let mut find = transaction.prepare(
-            "SELECT key, outcome FROM task WHERE run_id = ?1 AND run_ended_at IS NOT NULL",
+            "SELECT key, iif(run_ended_at IS NULL, NULL, outcome) FROM task WHERE run_id = ?1",
         )?;
         let mut ended = Vec::new();
         for &id in runs {
             let found = find.query_row([id.as_u128().to_be_bytes()], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, u8>(1)?))
+                Ok((row.get::<_, i64>(0)?, row.get::<_, Option<u8>>(1)?))
             });
-            let Some((key, outcome)) = found.optional()? else { continue };
-            let outcome = outcome_from(outcome).map_err(|source| Error::Task { key, source })?;
-            ended.push(Ended { key: RunKey(key), id, outcome });
+            match found.optional()? {
+                None => ended.push((id, None)),
+                Some((_, None)) => {}
+                Some((key, Some(outcome))) => {
+                    let outcome = outcome_from(outcome);
+                    let outcome = outcome.map_err(|source| Error::Task { key, source })?;
+                    ended.push((id, Some(outcome)));
+                }
+            }
         }
         Ok(ended)
     }

@@ -11,12 +11,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_core::explain::Looked;
+use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Ended, Finding, NewWorker, News, Record, RunKey, RunSummary, RunView,
-    RunsPage, Store, StoreError, TaskKey, Turn, Turned, Unserved,
+    Answer, Bytes, Counts, Finding, NewWorker, News, Record, RunKey, RunSummary, RunView, RunsPage,
+    Store, StoreError, TaskKey, Turn, Turned, Unserved,
 };
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
@@ -141,7 +142,7 @@ impl Store for SqliteStore {
         Box::pin(self.readers.read(move |reading| reading.run(run)))
     }
 
-    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>> {
         Box::pin(self.readers.read(move |reading| reading.ended(&runs)))
     }
 

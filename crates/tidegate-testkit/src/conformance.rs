@@ -399,7 +399,7 @@ macro_rules! conformance {
                     a_wish_to_stop_is_read_back
                     a_record_says_when_where_and_why_an_entry_ended
                     records_are_read_page_by_page_of_one_run_or_of_all
-                    of_several_runs_those_that_have_ended_are_told
+                    of_several_runs_those_that_are_over_or_gone_are_told
                     runs_are_listed_from_new_to_old_page_by_page
                     a_list_of_runs_can_be_narrowed
                     a_listed_run_is_what_it_is_when_looked_at

@@ -5,12 +5,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::explain::Looked;
+use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Ended, Finding, NewWorker, Record, RunKey, RunSummary, RunView,
-    RunsPage, Store, StoreError, TaskKey, Turn, Turned, Unserved,
+    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
+    Store, StoreError, TaskKey, Turn, Turned, Unserved,
 };
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
@@ -146,7 +147,7 @@ impl Store for Faulty {
         self.inner.run(run)
     }
 
-    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>> {
         self.inner.ended(runs)
     }
 

@@ -6,17 +6,18 @@
 use std::io;
 use std::sync::Arc;
 use tidegate_core::RunId;
+use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
-use tidegate_core::store::{Ended, Store, StoreError};
+use tidegate_core::store::{Store, StoreError};
 
 /// What a look at the store brings.
 pub(super) struct Seen {
     pub(super) dead: Vec<WorkerId>,
-    pub(super) ended: Vec<Ended>,
+    pub(super) ended: Vec<(RunId, Option<RunOutcome>)>,
 }
 
-/// Which workers are dead, and which of these runs have ended: another worker may have ended them,
-/// or the answer that would have said so was lost.
+/// Which workers are dead, and which of these runs are over: another worker may have ended them, and
+/// somebody may have pruned them since, or the answer that would have said so was lost.
 pub(super) async fn look(store: Arc<dyn Store>, runs: Vec<RunId>) -> Result<Seen, StoreError> {
     let ended = if runs.is_empty() { Vec::new() } else { store.ended(runs).await? };
     let mut dead = store.dead().await?;

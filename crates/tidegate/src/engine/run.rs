@@ -257,8 +257,8 @@ impl Run {
     /// Dropping the future changes nothing; it can be waited for again.
     ///
     /// # Errors
-    /// The engine stops, or the store cannot be read. How the run ended is no error: see
-    /// [`RunStatus`].
+    /// The engine stops, the store cannot be read, or the run was pruned before anybody here has seen
+    /// its end. How the run ended is no error: see [`RunStatus`].
     pub async fn wait(&self) -> Result<RunStatus, WaitRunError> {
         let shared = &self.engine.shared;
         let cell = match &self.cell {
@@ -281,15 +281,14 @@ impl Run {
                 cell
             }
         };
-        match cell.ended().await {
-            None => Err(WaitRunError::Closed),
-            Some(outcome) => match cell.status(self.id, outcome) {
-                Some(status) => Ok(status),
-                None => {
-                    let view = self.view().await?;
-                    Ok(self.with_outputs(view).await?)
-                }
-            },
+        let seen = match cell.ended().await {
+            Over::Closed => return Err(WaitRunError::Closed),
+            Over::Ended(outcome) => cell.status(self.id, outcome),
+            Over::Gone => None,
+        };
+        match seen {
+            Some(status) => Ok(status),
+            None => Ok(self.with_outputs(self.view().await?).await?),
         }
     }
 
@@ -505,8 +504,17 @@ struct Inner {
     plan: Option<Arc<Plan>>,
     retry_of: Option<RunId>,
     ends: Vec<(TaskIndex, TaskState)>,
-    outcome: Option<RunOutcome>,
-    closed: bool,
+    over: Option<Over>,
+}
+
+/// Why whoever waits for a run need not wait any more.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Over {
+    Ended(RunOutcome),
+    /// It has ended, nobody knows how: the store does not have it any more.
+    Gone,
+    /// Nobody will tell of it.
+    Closed,
 }
 
 impl Cell {
@@ -549,30 +557,18 @@ impl Cell {
         inner.ends.push((record.task, state));
     }
 
-    /// The run has ended.
-    pub(super) fn end(&self, outcome: RunOutcome) {
-        lock(&self.inner).outcome = Some(outcome);
+    /// Nobody need wait any more. What was said first stays.
+    pub(super) fn end(&self, over: Over) {
+        lock(&self.inner).over.get_or_insert(over);
         self.changed.notify_waiters();
     }
 
-    /// Nobody will tell of the run any more.
-    pub(super) fn close(&self) {
-        lock(&self.inner).closed = true;
-        self.changed.notify_waiters();
-    }
-
-    /// How it ended, or that nobody will tell; `None` while it is open.
-    fn over(&self) -> Option<Option<RunOutcome>> {
-        let inner = lock(&self.inner);
-        (inner.outcome.is_some() || inner.closed).then_some(inner.outcome)
-    }
-
-    async fn ended(&self) -> Option<RunOutcome> {
+    async fn ended(&self) -> Over {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if let Some(ended) = self.over() {
-                return ended;
+            if let Some(over) = lock(&self.inner).over {
+                return over;
             }
             changed.await;
         }

@@ -7,14 +7,14 @@
 use super::event::{Event, What};
 use super::look::{self, Seen, look};
 use super::monitor::Beside;
-use super::run::Cell;
+use super::run::{Cell, Over};
 use super::shutdown::{AFTER_TELLING, Shutdown, ShutdownReport, Stage};
 use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry, workflows};
 use crate::context::States;
 use crate::slot::{Ended as Counted, SlotToken};
 use crate::task::Manner;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -23,6 +23,7 @@ use std::time::Duration;
 use tidegate_core::RunId;
 use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Ticket, Todo};
 use tidegate_core::explain::{Live as Known, NAMED_MAX, Slots};
+use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::load::Reached;
 use tidegate_core::plan::Plan;
@@ -301,7 +302,7 @@ impl Worker {
         let board = &self.shared.board;
         match board.note(|seen| seen.watcher.note("the queue watcher", done)) {
             Some(Seen { dead, ended }) => {
-                ended.into_iter().for_each(|ended| self.end_cells(ended));
+                ended.into_iter().for_each(|(run, how)| self.end_cells(run, how));
                 self.dispatcher.handle(Input::Dead(dead));
             }
             None => self.compares = true,
@@ -588,15 +589,15 @@ impl Worker {
     }
 
     fn run_ended(&mut self, ended: Ended) {
-        self.end_cells(ended);
+        self.end_cells(ended.id, Some(ended.outcome));
         self.publish(ended.id, || What::Finished { outcome: ended.outcome });
     }
 
-    /// Tells whoever waits for a run that it has ended.
-    fn end_cells(&mut self, ended: Ended) {
-        for cell in self.cells.remove(&ended.id).into_iter().flatten() {
+    /// Tells whoever waits for a run that it has ended, or is gone.
+    fn end_cells(&mut self, run: RunId, outcome: Option<RunOutcome>) {
+        for cell in self.cells.remove(&run).into_iter().flatten() {
             if let Some(cell) = cell.upgrade() {
-                cell.end(ended.outcome);
+                cell.end(outcome.map_or(Over::Gone, Over::Ended));
             }
         }
     }
@@ -778,8 +779,11 @@ impl Worker {
     fn waited_for(&mut self, most: usize) -> Vec<RunId> {
         let after = self.looked_up.map_or(Bound::Unbounded, Bound::Excluded);
         let runs = self.cells.range((after, Bound::Unbounded)).take(most);
-        let runs: Vec<RunId> = runs.map(|(&run, _)| run).collect();
+        let mut runs: Vec<RunId> = runs.map(|(&run, _)| run).collect();
         self.looked_up = runs.last().copied().filter(|_| runs.len() == most);
+        // The store may not have heard of these.
+        let submitted: HashSet<RunId> = self.submits.values().map(|(run, _)| *run).collect();
+        runs.retain(|run| !submitted.contains(run));
         runs
     }
 
@@ -877,7 +881,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         for cell in self.cells.values().flatten().filter_map(Weak::upgrade) {
-            cell.close();
+            cell.end(Over::Closed);
         }
         self.shared.closing.send_if_modified(|stage| match stage {
             Stage::Closed(_) => false,

@@ -20,7 +20,7 @@ use tidegate_core::lifecycle::{Event, Kind, Reason, WorkerId};
 use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Answer, Bytes, Claim, Counts, Ended, Finding, Happened, NewWorker, Record, RunKey, RunSummary,
+    Answer, Bytes, Claim, Counts, Finding, Happened, NewWorker, Record, RunKey, RunSummary,
     RunView, RunsPage, Store, StoreError, TaskKey, Turn, TurnId, Turned, Unserved,
 };
 use tokio::sync::{Semaphore, oneshot};
@@ -269,7 +269,7 @@ impl Store for Faulty {
         self.inner.run(run)
     }
 
-    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>> {
         Box::pin(self.look(self.inner.ended(runs)))
     }
 

@@ -3,10 +3,11 @@
 use super::scene::{Prunes, Spy, Wall};
 use super::support::*;
 use std::time::Duration;
-use tidegate::engine::{Pruned, RunError, RunsPage};
+use tidegate::engine::{Pruned, RunError, RunsPage, WaitRunError};
 use tidegate::{Context, Engine, EngineBuilder, Retention, Run, Task, TaskError, Workflow};
 
 const DAY: Duration = Duration::from_secs(86_400);
+const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 async fn answers(_: &mut Context) -> Result<u32, TaskError> {
     Ok(42)
@@ -33,6 +34,28 @@ async fn is_there(engine: &Engine, run: &Run) -> bool {
 
 fn runs(age: Duration) -> Retention {
     Retention { runs: Some(age), ..Retention::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_run_that_others_end_and_prune_is_told() {
+    let place = Place::memory();
+    let wall = Wall::new();
+    // It looks every ten minutes, and hears of nothing in between.
+    let client =
+        wall.on(answering(place.engine())).watch(TEN_MINUTES, false).connect().await.unwrap();
+    let run = client.submit("answers", ()).await.unwrap();
+    let waits = tokio::spawn({
+        let run = run.clone();
+        async move { run.wait().await }
+    });
+    let worker = wall.on(answering(place.engine())).start().await.unwrap();
+    worker.run(run.id()).await.unwrap().wait().await.unwrap();
+    wall.pass(&worker, 2 * DAY).await;
+    assert_eq!(worker.prune(runs(DAY)).await.unwrap().runs, 1);
+    let told = waits.await.unwrap();
+    assert!(matches!(told, Err(WaitRunError::Run(RunError::Unknown(_)))), "{told:?}");
+    worker.shutdown(DAY).await;
+    client.shutdown(DAY).await;
 }
 
 on_every_store! {

@@ -10,12 +10,13 @@ use std::time::Duration;
 use tidegate::engine::TaskState;
 use tidegate::{Engine, EngineBuilder, Run, RunId, Timestamp};
 use tidegate_core::explain::Looked;
+use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Ended, Finding, NewWorker, Record, RunKey, RunSummary, RunView,
-    RunsPage, Store, TaskKey, Turn, Turned, Unserved,
+    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
+    Store, TaskKey, Turn, Turned, Unserved,
 };
 use tokio::sync::Semaphore;
 
@@ -250,7 +251,7 @@ impl Store for Spy {
         self.inner.run(run)
     }
 
-    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<Ended>> {
+    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>> {
         self.inner.ended(runs)
     }
 
