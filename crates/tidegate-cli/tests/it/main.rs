@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot happen in a test fails it")]
 
 mod dry_run;
+mod examples;
 mod mistakes;
 mod places;
 mod queues;

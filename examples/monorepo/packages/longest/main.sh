@@ -1,0 +1,3 @@
+#!/bin/sh
+set -eu
+awk 'length > longest { longest = length; line = $0 } END { print line }'

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -eu
+cd "$(dirname "$0")"
+[ "$(echo 'tide gate' | ./main.sh)" = 'TIDE GATE' ]
