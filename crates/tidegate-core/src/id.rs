@@ -3,6 +3,7 @@
 use crate::Timestamp;
 use crate::graph::TaskIndex;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Digits without the letters that are mistaken for others (i, l, o) and without u.
@@ -128,6 +129,15 @@ impl TaskExecutionId {
 }
 
 impl RunId {
+    /// The ids whose text begins like this; `None` if none does.
+    pub fn beginning_with(text: &str) -> Option<RangeInclusive<RunId>> {
+        let filled = |digit: &str| {
+            let missing = LENGTH.checked_sub(text.len()).filter(|_| !text.is_empty())?;
+            format!("{text}{}", digit.repeat(missing)).parse().ok()
+        };
+        Some(filled("0")?..=filled("z")?)
+    }
+
     /// The run in which the items of a task are done: always the same for an execution, so that a
     /// later entry finds it again.
     pub fn of_items(execution: TaskExecutionId) -> Self {
@@ -187,6 +197,22 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 10_000);
+    }
+
+    #[test]
+    fn ids_are_found_by_the_beginning_of_their_text() {
+        let id = RunId::new(Timestamp::from_micros(1_794_711_845_678_000), 77);
+        let text = id.to_string();
+        for length in 1..=26 {
+            let ids = RunId::beginning_with(&text[..length].to_uppercase()).unwrap();
+            assert!(ids.contains(&id));
+            assert!(ids.start().to_string().starts_with(&text[..length]));
+            assert!(ids.end().to_string().starts_with(&text[..length]));
+        }
+        assert_eq!(RunId::beginning_with(&text), Some(id..=id));
+        for none in ["", "8", "u", "0-", "ä", &format!("{text}0")] {
+            assert_eq!(RunId::beginning_with(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::rows::{Gate, Head, Payload, Place, Row};
 use crate::store::{
     Answer, Bytes, Counts, Finding, Knows, NewWorker, Record, RunKey, RunSummary, RunView,
     RunsPage, Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved,
-    WhyUnserved,
+    WhyUnserved, WorkerView,
 };
 use crate::wait::{WaitId, WaitKind, Waiting};
 use crate::{RunId, Timestamp, audit, limit, turn};
@@ -115,6 +115,14 @@ impl Store for MemoryStore {
         self.with(|memory| {
             let dead = memory.workers.iter().filter(|(_, worker)| !worker.alive);
             dead.map(|(&id, _)| id).collect()
+        })
+    }
+
+    fn workers(&self) -> Answer<'_, Vec<WorkerView>> {
+        self.with(|memory| {
+            let view =
+                |worker: &Worker| WorkerView { alive: worker.alive, ..worker.enlisted.clone() };
+            memory.workers.values().map(view).collect()
         })
     }
 
@@ -266,6 +274,8 @@ struct Signal {
 
 /// A worker that is known.
 struct Worker {
+    /// As it presented itself.
+    enlisted: WorkerView,
     queues: BTreeSet<String>,
     /// Names of tasks by workflow; `None` for all there are.
     knows: Option<BTreeMap<String, BTreeSet<String>>>,
@@ -339,18 +349,19 @@ impl Memory {
     fn enlist(&mut self, new: NewWorker) -> WorkerId {
         self.last_worker += 1;
         let id = WorkerId(self.last_worker);
-        let knows = match new.knows {
+        let knows = match &new.knows {
             Knows::All => None,
             Knows::These(tasks) => {
                 let mut knows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
                 for (workflow, task) in tasks {
-                    knows.entry(workflow).or_default().insert(task);
+                    knows.entry(workflow.clone()).or_default().insert(task.clone());
                 }
                 Some(knows)
             }
         };
-        let queues = new.queues.into_iter().collect();
-        self.workers.insert(id, Worker { queues, knows, slots: new.slots, alive: true });
+        let (queues, slots) = (new.queues.iter().cloned().collect(), new.slots);
+        let enlisted = WorkerView::new(id, new);
+        self.workers.insert(id, Worker { enlisted, queues, knows, slots, alive: true });
         id
     }
 
@@ -574,6 +585,12 @@ impl Memory {
             page.queue.as_ref().is_none_or(|queue| **queue == *run.queue)
                 && page.workflow.as_ref().is_none_or(|name| name == run.plan.workflow())
                 && (!page.open || run.ended.is_none())
+                && (!page.top || run.parent.is_none())
+                && page.ids.as_ref().is_none_or(|ids| ids.contains(&run.id))
+                && page
+                    .begun_by
+                    .as_ref()
+                    .is_none_or(|tasks| run.parent.is_some_and(|task| tasks.contains(&task)))
         };
         let older = self.runs.range(..before).rev().map(|(&run, _)| self.summary(run));
         older.filter(wanted).take(page.limit as usize).collect()

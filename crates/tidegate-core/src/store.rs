@@ -19,6 +19,7 @@ use crate::retention::{Prune, Pruned};
 use crate::wait::{NewSignal, WaitAnswer, WaitId, WaitOp, Waiting};
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::fmt;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -45,6 +46,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Workers that are known and not alive. Once a worker was named here it never writes again.
     fn dead(&self) -> Answer<'_, Vec<WorkerId>>;
+
+    /// All workers that are known, by number.
+    fn workers(&self) -> Answer<'_, Vec<WorkerView>>;
 
     /// Once this returns, all that the turn asked for has happened and survives any crash, and
     /// everything that follows from it: tasks unblocked, skipped, cancelled, runs ended. If it
@@ -172,6 +176,34 @@ pub enum Knows {
     All,
     /// These, by workflow and name.
     These(Vec<(String, String)>),
+}
+
+/// A worker, from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerView {
+    /// Its number.
+    pub id: WorkerId,
+    /// What it can be recognised by: a host, a process.
+    pub name: String,
+    /// When it presented itself.
+    pub started_at: Timestamp,
+    /// The queues it serves, by name; none if it only looks and asks.
+    pub queues: Vec<String>,
+    /// How many slots it had at its start; 0 if it only looks and asks.
+    pub slots: u32,
+    /// Whether its process lives.
+    pub alive: bool,
+}
+
+impl WorkerView {
+    /// A worker that presented itself like this, and lives.
+    pub fn new(id: WorkerId, new: NewWorker) -> Self {
+        let NewWorker { now, name, mut queues, slots, .. } = new;
+        queues.sort_unstable();
+        queues.dedup();
+        WorkerView { id, name, started_at: now, queues, slots, alive: true }
+    }
 }
 
 /// All that somebody has to say to the store and to ask of it at one time.
@@ -822,13 +854,20 @@ pub struct RunsPage {
     pub workflow: Option<String>,
     /// Only such as are still open.
     pub open: bool,
+    /// Only such as no task has begun.
+    pub top: bool,
+    /// Only such as these tasks have begun.
+    pub begun_by: Option<Range<TaskKey>>,
+    /// Only such with these ids.
+    pub ids: Option<RangeInclusive<RunId>>,
     /// So many at most.
     pub limit: u32,
 }
 
 impl Default for RunsPage {
     fn default() -> Self {
-        RunsPage { before: None, queue: None, workflow: None, open: false, limit: 100 }
+        let (before, queue, workflow, begun_by, ids) = (None, None, None, None, None);
+        RunsPage { before, queue, workflow, open: false, top: false, begun_by, ids, limit: 100 }
     }
 }
 

@@ -16,15 +16,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use tidegate_core::RunId;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::rows::{Payload, Row};
 use tidegate_core::store::{
-    Bytes, Counts, Record, RunKey, RunSummary, RunView, RunsPage, StoreError, TaskKey, TaskView,
-    UNSERVED_MAX, Unserved, WhyUnserved,
+    Bytes, Counts, Knows, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage, StoreError,
+    TaskKey, TaskView, UNSERVED_MAX, Unserved, WhyUnserved, WorkerView,
 };
+use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
 
 /// Threads that read: one may be busy with a long list while another looks up a run.
@@ -304,6 +304,32 @@ impl Reading {
         Ok(unserved)
     }
 
+    /// The workers that are known, by number.
+    pub(crate) fn known_workers(
+        &mut self,
+        is_alive: impl Fn(WorkerId) -> Result<bool, Error>,
+    ) -> Result<Vec<WorkerView>, Error> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let mut select =
+            transaction.prepare("SELECT id, name, started_at, slots FROM worker ORDER BY id")?;
+        let mut queues = transaction.prepare("SELECT queue FROM worker_queue WHERE worker = ?1")?;
+        let (mut found, mut workers) = (select.query([])?, Vec::new());
+        while let Some(row) = found.next()? {
+            let served = queues.query_map([row.get::<_, i64>(0)?], |row| row.get(0))?;
+            let new = NewWorker {
+                now: Timestamp::from_micros(row.get(2)?),
+                name: row.get(1)?,
+                queues: served.collect::<rusqlite::Result<_>>()?,
+                knows: Knows::These(Vec::new()),
+                slots: row.get(3)?,
+            };
+            let mut worker = WorkerView::new(worker_id(row.get(0)?), new);
+            worker.alive = is_alive(worker.id)?;
+            workers.push(worker);
+        }
+        Ok(workers)
+    }
+
     /// The workers that are known, and those that own something without being known.
     pub(crate) fn workers(&mut self) -> Result<(HashSet<WorkerId>, HashSet<WorkerId>), Error> {
         let transaction = self.connection.unchecked_transaction()?;
@@ -381,22 +407,44 @@ impl Snapshot<'_> {
         let last = "SELECT max(key) FROM task WHERE key < ?1";
         let last = self.connection.query_row(last, [before], |row| row.get::<_, Option<i64>>(0))?;
         let Some(last) = last else { return Ok(None) };
+        // What is asked for by ids is found by its index.
+        let ids = if page.ids.is_some() { sql::HAS_ID } else { "?7 IS ?8" };
         let select = format!(
             "{SELECT_TASK} WHERE key > ?1 AND key <= ?2 AND run_id IS NOT NULL \
              AND (?3 IS NULL AND ?4 IS NULL OR workflow IN (SELECT id FROM workflow \
                   WHERE queue = ifnull(?3, queue) AND name = ifnull(?4, name))) \
-             AND NOT (?5 AND outcome IS NOT NULL) ORDER BY key DESC LIMIT ?6"
+             AND NOT (?5 AND outcome IS NOT NULL) AND NOT (?6 AND parent_task IS NOT NULL) \
+             AND {ids} AND (?9 IS NULL OR parent_task >= ?9 AND parent_task < ?10) ORDER BY key DESC LIMIT ?11"
         );
         let first = last.saturating_sub(LIST_STEP);
         let wanted = page.limit as usize - runs.len();
         let mut select = self.connection.prepare(&select)?;
-        let found = (first, last, &page.queue, &page.workflow, page.open, wanted as i64);
+        let id = |id: &RunId| id.as_u128().to_be_bytes();
+        let (from, to) = page.ids.as_ref().map(|ids| (id(ids.start()), id(ids.end()))).unzip();
+        let parents = page.begun_by.as_ref().map(|tasks| (tasks.start.0, tasks.end.0));
+        let (first_parent, end_parent) = parents.unzip();
+        let RunsPage { queue, workflow, open, top, .. } = page;
+        let found = rusqlite::params![
+            first,
+            last,
+            queue,
+            workflow,
+            open,
+            top,
+            from,
+            to,
+            first_parent,
+            end_parent,
+            wanted as i64
+        ];
         let stored = select.query_map(found, columns::read)?;
         for stored in stored.collect::<rusqlite::Result<Vec<_>>>()? {
             let row = self.row(stored)?;
             runs.extend(summary(&row));
         }
-        Ok(Some(first.saturating_add(1)))
+        // Nobody has begun what is older than itself.
+        let is_last = first_parent.is_some_and(|parent| first < parent);
+        Ok((!is_last).then_some(first.saturating_add(1)))
     }
 }
 
@@ -432,4 +480,21 @@ fn summary(row: &Row) -> Option<RunSummary> {
         paused_at: head.paused_at,
         ended: head.ended,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_found_by_their_index() {
+        let connection = Connection::open_in_memory().unwrap();
+        crate::migrate::apply_all(&connection).unwrap();
+        let sql = format!("EXPLAIN QUERY PLAN {SELECT_TASK} WHERE key > ?1 AND {}", sql::HAS_ID);
+        let mut explain = connection.prepare(&sql).unwrap();
+        let lines = explain.raw_query().mapped(|row| row.get::<_, String>(3));
+        let plan = lines.map(Result::unwrap).collect::<Vec<_>>().join("; ");
+        assert!(plan.starts_with("SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"), "{plan}");
+        assert!(plan.contains("INDEX task_run_id (run_id>? AND run_id<?)"), "{plan}");
+    }
 }

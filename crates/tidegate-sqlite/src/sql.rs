@@ -90,6 +90,9 @@ pub(crate) const WORKER_FOR: &str = "SELECT EXISTS (SELECT 1 FROM worker_queue \
      WHERE worker = ?4 AND queue = ?1), knows_all OR EXISTS (SELECT 1 FROM worker_knows \
      WHERE worker = ?4 AND workflow = ?2 AND task = ?3), slots FROM worker WHERE id = ?4";
 
+/// Whether a run has an id from ?7 to ?8.
+pub(crate) const HAS_ID: &str = "key IN (SELECT key FROM task WHERE run_id >= ?7 AND run_id <= ?8)";
+
 /// Tasks of lane ?1 that are ready, up to ?2. For those behind limits all such are looked through:
 /// that is asked only of lanes that nobody serves.
 pub(crate) const READY_IN_LANE: &str = "SELECT count(*) FROM (SELECT 1 FROM task \

@@ -17,7 +17,7 @@ use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, News, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, StoreError, TaskKey, Turn, Turned, Unserved,
+    Store, StoreError, TaskKey, Turn, Turned, Unserved, WorkerView,
 };
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
@@ -127,6 +127,12 @@ impl Store for SqliteStore {
             dead.sort_unstable();
             Ok(dead)
         }))
+    }
+
+    fn workers(&self) -> Answer<'_, Vec<WorkerView>> {
+        let locks = self.place.locks.clone();
+        let is_alive = move |worker| locks.is_alive(worker);
+        Box::pin(self.readers.read(move |reading| reading.known_workers(is_alive)))
     }
 
     fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {

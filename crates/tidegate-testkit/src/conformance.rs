@@ -402,6 +402,9 @@ macro_rules! conformance {
                     of_several_runs_those_that_are_over_or_gone_are_told
                     runs_are_listed_from_new_to_old_page_by_page
                     a_list_of_runs_can_be_narrowed
+                    runs_that_tasks_have_begun_are_told_from_those_that_none_has
+                    runs_are_found_by_their_ids
+                    all_workers_that_are_known_are_listed
                     a_listed_run_is_what_it_is_when_looked_at
                     tasks_are_counted_where_they_stand
                     tasks_that_no_worker_can_run_are_named_with_the_reason

@@ -11,7 +11,7 @@ use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, StoreError, TaskKey, Turn, Turned, Unserved,
+    Store, StoreError, TaskKey, Turn, Turned, Unserved, WorkerView,
 };
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
@@ -169,6 +169,10 @@ impl Store for Faulty {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.inner.counts()
+    }
+
+    fn workers(&self) -> Answer<'_, Vec<WorkerView>> {
+        self.inner.workers()
     }
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {

@@ -57,7 +57,8 @@ pub use tidegate_core::load::{
     MachineLoad, Pressure, ProcessLoad, Reached, Resource, Sample, StartBelow,
 };
 pub use tidegate_core::store::{
-    Counts, Finding, Happened, Record, RunSummary, RunsPage, Scope, Unserved, WhyUnserved,
+    Counts, Finding, Happened, Record, RunKey, RunSummary, RunsPage, Scope, TaskKey, Unserved,
+    WhyUnserved, WorkerView,
 };
 
 use self::workflows::Workflows;
@@ -75,7 +76,7 @@ use std::time::Duration;
 use tidegate_core::dispatcher::{Said, Ticket};
 use tidegate_core::explain::Live;
 use tidegate_core::lifecycle::Fence;
-use tidegate_core::store::{Granted, NewRun, Request, Store, StoreError, Submitted, TaskKey};
+use tidegate_core::store::{Granted, NewRun, Request, Store, StoreError, Submitted};
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -310,6 +311,15 @@ impl Engine {
     /// The store cannot be read.
     pub async fn unserved(&self) -> Result<Vec<Unserved>, StoreError> {
         self.shared.store.unserved().await
+    }
+
+    /// All workers of the store, this engine's own among them: who works, who only looks, and who has
+    /// died and was not taken over from so far.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        self.shared.store.workers().await
     }
 
     /// The slots it runs tasks on.

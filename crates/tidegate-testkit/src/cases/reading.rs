@@ -1,12 +1,12 @@
 //! What can be read is what was written.
 
 use super::SECOND;
-use crate::{QUEUE, World, chain, change, claim, one, plan};
+use crate::{QUEUE, World, ask, chain, change, claim, one, plan};
 use tidegate_core::graph::{OnFailure, RunOutcome};
 use tidegate_core::lifecycle::{Activity, CancelledBy, Failure, Fence, Kind, Life, Reason, State};
 use tidegate_core::store::{
-    Counts, Happened, Knows, NewRun, NewWorker, Record, Request, RunKey, RunsPage, Scope,
-    WhyUnserved,
+    Counts, Happened, Knows, NewRun, NewWorker, Record, Request, RunKey, RunsPage, Scope, TaskKey,
+    WhyUnserved, WorkerView,
 };
 use tidegate_core::{Backoff, RunId};
 
@@ -282,6 +282,81 @@ pub async fn a_list_of_runs_can_be_narrowed(world: &mut World) {
     assert_eq!(ids(world, nowhere).await, []);
     let first = RunsPage { limit: 1, workflow: Some("one".to_owned()), ..page };
     assert_eq!(ids(world, first).await, [all[2]], "the limit counts what is listed");
+}
+
+pub async fn runs_that_tasks_have_begun_are_told_from_those_that_none_has(world: &mut World) {
+    let (parent, plan) = (plan("p").task("a", &[]).task("b", &[]).build(), one().build());
+    let worker = world.worker(&[&parent]).await;
+    let run = world.submit(&parent).await;
+    let tasks = world.claim(worker, 2).await;
+    let mut children = Vec::new();
+    for (task, number) in [(0, 0), (1, 0), (0, 1)] {
+        let new = world.child_of(&tasks[task], &plan, number);
+        children.push(new.id);
+        world.asks(worker, &tasks[task], ask::child(new)).await;
+    }
+    let other = world.submit(&plan).await;
+    // Who only waits for a run has not begun it.
+    world.asks(worker, &tasks[1], ask::run(other.id)).await;
+    let page = RunsPage { limit: 9, ..RunsPage::default() };
+    let top = RunsPage { top: true, ..page.clone() };
+    assert_eq!(ids(world, top).await, [other.id, run.id]);
+    let begun_by = |first: i64, tasks: i64| {
+        let begun_by = Some(TaskKey(run.key.0 + first)..TaskKey(run.key.0 + first + tasks));
+        RunsPage { begun_by, ..page.clone() }
+    };
+    assert_eq!(ids(world, begun_by(0, 2)).await, [children[2], children[1], children[0]]);
+    assert_eq!(ids(world, begun_by(0, 1)).await, [children[2], children[0]]);
+    assert_eq!(ids(world, begun_by(1, 1)).await, [children[1]]);
+    assert_eq!(ids(world, begun_by(2, 9)).await, []);
+    let first = RunsPage { limit: 1, ..begun_by(0, 2) };
+    assert_eq!(ids(world, first).await, [children[2]]);
+    // They stay its children when all is over.
+    for task in &tasks {
+        world.tell(worker, change::fail_by(task, Failure::Error, true)).await;
+    }
+    assert_eq!(ids(world, begun_by(0, 2)).await, [children[2], children[1], children[0]]);
+}
+
+pub async fn runs_are_found_by_their_ids(world: &mut World) {
+    let plan = chain(2).build();
+    let mut all = Vec::new();
+    // From large to small, so that ids and numbers run against each other.
+    for id in [9_u128, 7, 5, 3] {
+        let id = RunId::from_u128(id << 100);
+        let new = NewRun { id, ..world.new_run(&plan) };
+        world.submit_run(new).await;
+        all.push(id);
+    }
+    let between = |from, to| RunsPage { ids: Some(from..=to), ..RunsPage::default() };
+    assert_eq!(ids(world, between(all[3], all[0])).await, [all[3], all[2], all[1], all[0]]);
+    assert_eq!(ids(world, between(all[2], all[1])).await, [all[2], all[1]]);
+    assert_eq!(ids(world, between(all[2], all[2])).await, [all[2]]);
+    assert_eq!(ids(world, between(RunId::from_u128(1), RunId::from_u128(2))).await, []);
+    let one = RunsPage { limit: 1, ..between(all[3], all[0]) };
+    assert_eq!(ids(world, one).await, [all[3]]);
+}
+
+pub async fn all_workers_that_are_known_are_listed(world: &mut World) {
+    let listed = async |world: &World| world.store().workers().await.expect("they can be listed");
+    assert_eq!(listed(world).await, []);
+    let queues = ["side", QUEUE].map(str::to_owned).to_vec();
+    let (name, knows) = ("process 7".to_owned(), vec![("w".to_owned(), "t".to_owned())]);
+    let new = NewWorker { now: world.now(), name, queues, knows: Knows::These(knows), slots: 3 };
+    let first = world.store().enlist(new.clone()).await.expect("a worker can be enlisted");
+    world.advance(SECOND);
+    let name = "looks".to_owned();
+    let looks =
+        NewWorker { now: world.now(), name, queues: vec![], knows: Knows::These(vec![]), slots: 0 };
+    let second = world.store().enlist(looks.clone()).await.expect("a worker can be enlisted");
+    let (mut one, two) = (WorkerView::new(first, new), WorkerView::new(second, looks));
+    assert!(one.queues.is_sorted() && one.queues.len() == 2);
+    assert_eq!(listed(world).await, [one.clone(), two.clone()]);
+    world.kill(first).await;
+    one.alive = false;
+    assert_eq!(listed(world).await, [one, two]);
+    world.store().dismiss(second).await.expect("it can go");
+    assert_eq!(listed(world).await.len(), 1, "who is dismissed is unknown");
 }
 
 pub async fn a_listed_run_is_what_it_is_when_looked_at(world: &mut World) {

@@ -40,4 +40,5 @@ mod steps;
 mod support;
 mod versions;
 mod waiting_max;
+mod workers;
 mod workflow;

@@ -21,7 +21,7 @@ use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Claim, Counts, Finding, Happened, NewWorker, Record, RunKey, RunSummary,
-    RunView, RunsPage, Store, StoreError, TaskKey, Turn, TurnId, Turned, Unserved,
+    RunView, RunsPage, Store, StoreError, TaskKey, Turn, TurnId, Turned, Unserved, WorkerView,
 };
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
@@ -291,6 +291,10 @@ impl Store for Faulty {
 
     fn counts(&self) -> Answer<'_, Counts> {
         Box::pin(self.look(self.inner.counts()))
+    }
+
+    fn workers(&self) -> Answer<'_, Vec<WorkerView>> {
+        self.inner.workers()
     }
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {

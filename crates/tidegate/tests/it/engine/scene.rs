@@ -16,7 +16,7 @@ use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, TaskKey, Turn, Turned, Unserved,
+    Store, TaskKey, Turn, Turned, Unserved, WorkerView,
 };
 use tokio::sync::Semaphore;
 
@@ -273,6 +273,10 @@ impl Store for Spy {
 
     fn counts(&self) -> Answer<'_, Counts> {
         self.inner.counts()
+    }
+
+    fn workers(&self) -> Answer<'_, Vec<WorkerView>> {
+        self.inner.workers()
     }
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
