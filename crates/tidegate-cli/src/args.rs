@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::file::{Given, Origin, PARALLEL_LIMIT, ParallelLimit, Setting};
+use crate::look::args as look;
 use crate::tell::Usual;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, Subcommand};
@@ -26,6 +27,33 @@ pub(crate) enum Command {
     Submit(Submit),
     /// Serve queues: do what is submitted to them
     Worker(Worker),
+    /// List runs, the newest first
+    List(look::List),
+    /// Show a run: its tasks, how they stand, how long they took
+    Show(look::Show),
+    /// Print what commands have written
+    Logs(look::Logs),
+    /// Tell why tasks are not running: all reasons
+    Why(look::Why),
+    /// Show the limits of a store, or change one
+    Limits(look::Limits),
+    /// Wait for the end of a run, and exit as it did
+    Wait(look::Wait),
+    /// Cancel a run
+    Cancel(look::Cancel),
+    /// Send a signal to a run
+    Signal(look::Signal),
+    /// Let nothing start of a run, a queue or a store; what has begun goes on
+    Pause(look::Scope),
+    /// Let what was paused go on
+    Unpause(look::Scope),
+    /// Check, prune, copy and back up a store
+    Store {
+        #[command(subcommand)]
+        command: look::StoreCommand,
+    },
+    /// The same as store check
+    Doctor(look::Check),
     /// Write a small tidegate.toml to begin with
     Init(Init),
     /// Print the JSON Schema of command files

@@ -6,6 +6,7 @@
 //! - `run`: runs it, or goes on (`resume`); `view` and `summary`: what there is to say of that;
 //!   `tell`: how it is said.
 //! - `submit`: gives a file to whoever serves a queue; `worker`: serves queues.
+//! - `look`: what is there of runs, and steering them.
 //! - `schema`, `init`: the file's schema, and a first file.
 //!
 //! Data goes to stdout, the rest to stderr. What a command comes to is mapped to an exit code here
@@ -16,6 +17,7 @@ mod choice;
 mod file;
 mod init;
 mod items;
+mod look;
 mod plan;
 mod resume;
 mod run;
@@ -116,6 +118,18 @@ fn perform(command: Command) -> Result<End, Failure> {
         Command::Run(run) => run_file(&run),
         Command::Submit(args) => submit::submit(&args),
         Command::Worker(args) => worker::work(&args),
+        Command::List(args) => look::list(&args),
+        Command::Show(args) => look::show(&args),
+        Command::Logs(args) => look::logs(&args),
+        Command::Why(args) => look::why(&args),
+        Command::Limits(args) => look::limits(&args),
+        Command::Wait(args) => look::wait(&args),
+        Command::Cancel(args) => look::cancel(&args),
+        Command::Signal(args) => look::signal(&args),
+        Command::Pause(args) => look::pause(&args),
+        Command::Unpause(args) => look::unpause(&args),
+        Command::Store { command } => look::store(&command),
+        Command::Doctor(args) => look::check(&args),
         Command::Init(init) => {
             let path = init.file;
             init::write(&path).map_err(|error| Failure::Undone(error.to_string()))?;
@@ -174,6 +188,11 @@ fn manual(command: Option<&str>) -> Result<End, Failure> {
     let made = clap_mangen::Man::new(page).render(&mut text);
     made.map_err(|error| Failure::Undone(error.to_string()))?;
     put(&text)
+}
+
+/// A line to stderr. Whoever closed that does not want to know.
+fn tell(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 fn print(text: &str) -> Result<End, Failure> {

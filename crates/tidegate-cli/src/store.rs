@@ -113,6 +113,27 @@ impl Place {
         self.path.as_deref().is_none_or(Path::exists)
     }
 
+    /// Whether a store may be at the place, which an empty file is not.
+    pub(crate) fn may_be_store(&self) -> bool {
+        use io::ErrorKind::{NotADirectory, NotFound};
+        match self.path.as_deref().map(fs::metadata) {
+            Some(Ok(found)) => !found.is_file() || found.len() > 0,
+            Some(Err(error)) => !matches!(error.kind(), NotFound | NotADirectory),
+            None => true,
+        }
+    }
+
+    /// The database, if it is a file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// As it is spoken of.
+    pub(crate) fn name(&self) -> String {
+        let path = self.path.as_deref().map(|path| path.to_string_lossy().into_owned());
+        crate::waves::plain(&path.unwrap_or_else(|| self.address.clone()))
+    }
+
     /// Whether it is gone with the process.
     pub(crate) fn is_memory(&self) -> bool {
         self.address == "memory:"

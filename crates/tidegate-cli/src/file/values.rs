@@ -61,13 +61,13 @@ impl fmt::Display for ParallelLimit {
 }
 
 /// A number of at least 1, in digits.
-fn natural(text: &str) -> Option<u32> {
+pub(crate) fn natural(text: &str) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|&number| digits && number > 0)
 }
 
 /// `60/1m`: so many in how much time.
-pub(super) fn rate(text: &str) -> Option<(u32, Duration)> {
+pub(crate) fn rate(text: &str) -> Option<(u32, Duration)> {
     let (units, per) = text.split_once('/')?;
     let per = duration::parse(per).ok().filter(|per| !per.is_zero())?;
     Some((natural(units.trim())?, per))
