@@ -43,7 +43,7 @@ pub(crate) enum Command {
     Cancel(look::Cancel),
     /// Send a signal to a run
     Signal(look::Signal),
-    /// Let nothing start of a run, a queue or a store; what has begun goes on
+    /// Start nothing new of a run, a queue or a store
     Pause(look::Scope),
     /// Let what was paused go on
     Unpause(look::Scope),

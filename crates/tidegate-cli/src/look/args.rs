@@ -9,7 +9,7 @@ use tidegate::{Limit, duration};
 /// Which store.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
-    /// Where runs are kept; else the nearest .tidegate upwards
+    /// Where runs are kept, instead of the nearest
     #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<String>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Logs {
     /// Of which attempt, instead of the last
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) attempt: Option<u32>,
-    /// Go on with what is written from now on, until the task has ended
+    /// Go on with what is written, until all is over
     #[arg(long, short)]
     pub(crate) follow: bool,
     #[command(flatten)]
@@ -177,7 +177,7 @@ pub(crate) struct Check {
 
 #[derive(Debug, Args)]
 pub(crate) struct Prune {
-    /// Runs that have ended so long ago, such as 12h or 30d
+    /// Runs that ended so long ago
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = parse_time, allow_negative_numbers = true)]
     pub(crate) older_than: Duration,
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! One run: its tasks, how each stands, how long it took, and what it waits for.
 
 use super::list::head;
-use super::text::{Columns, Side, ago, or_dash};
+use super::text::{Columns, Side, ago, note, or_dash};
 use super::whole::{Parts, Whole, state, tally};
 use super::{Look, args, at, document, millis, target, time, unusable};
 use crate::run::End;
@@ -141,7 +141,7 @@ impl<'l> Shown<'l> {
         let (at, now) = (self.whole.stands(parts), self.look.now);
         let task = self.whole.task(at);
         let kind = task.life.state.kind();
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = Vec::new();
         if kind == Kind::Blocked {
             let after = self.open_before(parts);
             notes.extend((!after.is_empty()).then(|| format!("after {}", after.join(", "))));
@@ -164,8 +164,8 @@ impl<'l> Shown<'l> {
         notes.extend(task.error.as_deref().map(cause).filter(|error| !error.is_empty()));
         let is_worth_a_look = failed || !kind.is_terminal();
         let log = self.log(parts.main).filter(|_| is_worth_a_look);
-        notes.extend(log.map(|(_, path)| format!("log {}", path.display())));
-        notes
+        let log = log.map(|(_, path)| format!("  log {}\n", plain(&path.to_string_lossy())));
+        notes.iter().map(|text| note(text)).chain(log).collect()
     }
 
     /// The names of what a task comes after and what is not over.

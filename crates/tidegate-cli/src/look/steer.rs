@@ -91,7 +91,6 @@ pub(crate) fn unpause(args: &args::Scope) -> Result<End, Failure> {
 }
 
 /// What is to be paused, or to go on.
-#[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Scoped {
     Store,
     Queue(String),

@@ -66,17 +66,15 @@ pub(super) async fn target(look: &Look, wanted: Option<&str>) -> Result<Target, 
             Err(latest) => whole = Some(latest),
         }
     }
-    if let Some((run, name)) = wanted.split_once('/')
-        && let Some(run) = find(look, run).await?
-    {
-        let run = Whole::read(look, run.id).await?;
-        if name.is_empty() {
-            return Ok(Target::Run(run));
-        }
-        return task(look, run, name).await?.map_err(|run| no_task(&run, name));
-    }
     if let Some(run) = find(look, wanted).await? {
         return Whole::read(look, run.id).await.map(Target::Run);
+    }
+    if let Some((of, name)) = wanted.split_once('/') {
+        let found = Whole::read(look, run(look, Some(of)).await?.id).await?;
+        if name.is_empty() {
+            return Ok(Target::Run(found));
+        }
+        return task(look, found, name).await?.map_err(|found| no_task(&found, name));
     }
     Err(unknown(look, &format!("task or run {}", quoted(wanted)), wanted, whole.as_ref()).await?)
 }
@@ -155,9 +153,9 @@ async fn find(look: &Look, wanted: &str) -> Result<Option<RunSummary>, Failure> 
 }
 
 async fn numbered(look: &Look, wanted: &str) -> Result<Option<RunSummary>, Failure> {
-    let Some(number) = wanted.parse().ok().filter(|number| (0..i64::MAX).contains(number)) else {
-        return Ok(None);
-    };
+    // With a zero in front it is the beginning of an id.
+    let is_number = |number: &i64| (0..i64::MAX).contains(number) && number.to_string() == wanted;
+    let Some(number) = wanted.parse().ok().filter(is_number) else { return Ok(None) };
     let before = Some(RunKey(number + 1));
     let run = page(look, RunsPage { before, limit: 1, ..RunsPage::default() }).await?;
     Ok(run.into_iter().next().filter(|run| run.key.0 == number))

@@ -33,7 +33,7 @@ impl Columns {
         columns
     }
 
-    /// A row, and lines that come under it. Cells may be named from outside.
+    /// A row, and [notes](note) that come under it. Cells may be named from outside.
     pub(super) fn row<const N: usize>(&mut self, cells: [String; N], notes: Vec<String>) {
         let cells = cells.map(|cell| plain(&cell)).to_vec();
         for (width, cell) in self.widths.iter_mut().zip(&cells) {
@@ -55,12 +55,15 @@ impl Columns {
             }
             text.push_str(line.trim_end());
             text.push('\n');
-            for note in notes {
-                text.push_str(&paragraph(note, "  ", "    "));
-            }
+            notes.iter().for_each(|note| text.push_str(note));
         }
         text
     }
+}
+
+/// What is said of a row under it.
+pub(super) fn note(text: &str) -> String {
+    paragraph(text, "  ", "    ")
 }
 
 /// A text in lines, broken between words. What comes from outside cannot steer the terminal.
@@ -100,10 +103,10 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_cells() {
         let mut columns = Columns::new([("NAME", Side::Left), ("N", Side::Right)]);
-        columns.row(["a".to_owned(), "1".to_owned()], vec!["a note".to_owned()]);
+        columns.row(["a".to_owned(), "1".to_owned()], vec![note("a note")]);
         columns.row(["long\u{1b}er".to_owned(), "23".to_owned()], Vec::new());
-        let right = "NAME             N\na                1\n  a note\nlong\\u{1b}er    23\n";
-        assert_eq!(columns.text(), right.replace("\\\\", "\\"));
+        let right = ["NAME           N", "a              1", "  a note", r"long\u{1b}er  23", ""];
+        assert_eq!(columns.text(), right.join("\n"));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 mod dry_run;
 mod examples;
+mod keeping;
+mod looking;
 mod mistakes;
 mod places;
 mod queues;
@@ -13,4 +15,5 @@ mod run;
 mod running;
 mod settings;
 mod signals;
+mod steering;
 mod support;
