@@ -150,9 +150,6 @@ fn run_file(run: &args::Run) -> Result<End, Failure> {
     let (source, folder) = file::find(run.file.as_deref())?;
     let file = File::read(source, folder, &given)?;
     if !run.dry_run {
-        if run.usual.format == Format::Json {
-            return Err(Failure::Wrong("--format json is for --dry-run; add that".to_owned()));
-        }
         return run::run(&file, run, given.cpus);
     }
     let choice = choice::choose(&file, &run.only, &run.skip)

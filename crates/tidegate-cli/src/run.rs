@@ -4,11 +4,12 @@ use crate::args;
 use crate::choice::{Choice, Part, choose};
 use crate::file::{File, ParallelLimit};
 use crate::store::{self, Place, Queue};
-use crate::tell::{self, Fact, Lines, Teller};
+use crate::tell::{self, Fact, Lines, Teller, Totals, Who, WriteError};
 use crate::view::View;
 use crate::{Failure, plan, resume, summary};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tidegate::engine::{Retried, Subscription};
 use tidegate::error::StartError;
 use tidegate::{Config, Engine, EngineBuilder, Retention, Run, RunOutcome};
@@ -30,6 +31,18 @@ pub(crate) enum End {
     Interrupted,
     /// By SIGTERM or SIGHUP.
     Terminated,
+}
+
+impl End {
+    /// As programs are told.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            End::Succeeded => "succeeded",
+            End::Failed => "failed",
+            End::Cancelled => "cancelled",
+            End::Interrupted | End::Terminated => "interrupted",
+        }
+    }
 }
 
 /// Runs the file, or goes on with a run of it.
@@ -60,6 +73,7 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
         let what = "--resume needs a store that outlives the process, and this is memory:";
         return Err(Failure::Wrong(what.to_owned()));
     }
+    let (teller, writer) = tell::start(&args.usual, Lines::All).map_err(Failure::Wrong)?;
     place.prepare()?;
     let old = match &args.resume {
         None => None,
@@ -75,9 +89,7 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let queue = place.new_queue()?;
     let logs = Logs::of(&place)?;
     let engine = start(file, &choice, cpus, &place, &queue, &logs).await?;
-    let (teller, writer) = tell::start(&args.usual, Lines::All);
     tell_of_limits(file, &engine, &teller).await?;
-    let began = Instant::now();
     if let Some(old) = &old {
         tokio::select! {
             ended = resume::end(&engine, old.id) => ended?,
@@ -88,15 +100,19 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
         }
     }
     let events = engine.subscribe();
+    let mut done = HashSet::new();
     let run = match &old {
         None => engine.submit(&file.name, resume::input(file, only, skip)).await,
         Some(old) => match engine.retry(old.id).queue(queue.name.as_str()).await {
             Ok(Retried::Begun { run, taken_over, changed, .. }) => {
+                done.extend(taken_over.iter().filter_map(|name| file.graph.find(name)));
                 tell_of_retry(file, &teller, (&old.id, &run), &taken_over, &changed);
                 Ok(run)
             }
             Ok(_) => {
                 teller.line(format!("nothing is left to do: all of run {} has succeeded", old.id));
+                let outcome = End::Succeeded.as_str();
+                teller.tell(Fact::Finished(Totals { outcome, ..Totals::default() }));
                 engine.shutdown(Duration::ZERO).await;
                 return writer.finish().map(|()| End::Succeeded).map_err(unwritable);
             }
@@ -105,16 +121,24 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     };
     let run = run.map_err(unusable)?;
     drop(old);
-    let tasks = file.graph.tasks().filter(|&task| choice.of(task) == Part::Runs).count() as u64;
+    let is_left = |&task: &_| choice.of(task) == Part::Runs && !done.contains(&task);
+    let tasks = file.graph.tasks().filter(is_left).count() as u64;
     let (id, slots) = (run.id().to_string(), file.parallel_limit.value.most(cpus));
     teller.tell(Fact::Run { id, name: file.name.clone(), tasks, slots });
     let view = View::new(file, &choice, (engine.clone(), run.id()), teller.clone());
     let (end, mut view) = watch(&engine, &run, events, view, &mut asked).await?;
     view.finish(&queue.name).await.map_err(unusable)?;
     let summary = summary::look(file, &choice, &engine, &run, &queue.name).await;
-    let again = (!place.is_memory()).then(|| again(file, args));
-    for line in summary.map_err(unusable)?.lines(began.elapsed(), again.as_deref()) {
-        teller.line(line);
+    let summary = summary.map_err(unusable)?;
+    summary.open().iter().for_each(|name| teller.tell(Fact::Unfinished(Who::task(name))));
+    if teller.is_json() {
+        let totals = summary::totals(file, &choice, &engine, &run, &queue.name).await;
+        let totals = totals.map_err(unusable)?;
+        teller.tell(Fact::Finished(Totals { outcome: end.as_str(), ..totals }));
+    } else {
+        let again = (!place.is_memory()).then(|| again(file, args));
+        let lines = summary.lines(teller.elapsed(), again.as_deref());
+        lines.into_iter().for_each(|line| teller.line(line));
     }
     writer.finish().map_err(unwritable)?;
     Ok(end)
@@ -326,6 +350,10 @@ pub(crate) fn unusable(error: impl std::fmt::Display) -> Failure {
     Failure::Store(error.to_string())
 }
 
-pub(crate) fn unwritable(error: std::io::Error) -> Failure {
-    Failure::Undone(format!("cannot write to stdout: {error}"))
+pub(crate) fn unwritable(error: WriteError) -> Failure {
+    Failure::Undone(match error {
+        WriteError::Stdout(error) => format!("cannot write to stdout: {error}"),
+        WriteError::Junit(error) => format!("cannot write what --junit names: {error}"),
+        WriteError::Panicked => "what there was to say could not be said".to_owned(),
+    })
 }

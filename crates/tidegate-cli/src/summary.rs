@@ -3,7 +3,7 @@
 use crate::choice::{Choice, Part};
 use crate::file::{File, Task};
 use crate::plan::{ITEMS, WAIT};
-use crate::tell::written_short;
+use crate::tell::{Totals, written_short};
 use crate::view::cause;
 use crate::waves::{command_text, count, plain};
 use std::fs;
@@ -71,10 +71,54 @@ pub(crate) async fn look(
             (None, Kind::Succeeded) => summary.succeeded += 1,
             (None, Kind::Skipped) => summary.skipped.push(name()),
             (None, Kind::Cancelled) => summary.cancelled.push(name()),
-            (None, _) => summary.open.push(name()),
+            (None, _) => summary.open.push(task.name.clone()),
         }
     }
     Ok(summary)
+}
+
+/// How many commands have ended how, items one by one.
+pub(crate) async fn totals(
+    file: &File,
+    choice: &Choice,
+    engine: &Engine,
+    run: &Run,
+    queue: &str,
+) -> Result<Totals, tidegate::engine::RunError> {
+    let status = run.status().await?;
+    let page = RunsPage { queue: Some(queue.to_owned()), limit: u32::MAX, ..RunsPage::default() };
+    let runs = engine.runs(page).await?;
+    let mut totals = Totals::default();
+    for (index, task) in file.graph.tasks().zip(&file.tasks) {
+        if choice.of(index) != Part::Runs {
+            continue;
+        }
+        let items = runs.iter().find(|run| run.plan.items_of() == Some(&task.name));
+        if let Some(items) = items {
+            let items = engine.run(items.id).await?.status().await?;
+            items.tasks.iter().for_each(|item| totals.count(item.kind));
+            continue;
+        }
+        let parts = [task.name.clone() + WAIT, task.name.clone() + ITEMS, task.name.clone()];
+        let parts = parts.iter().filter_map(|name| status.task(name));
+        let kinds: Vec<_> = parts.map(|part| part.kind).collect();
+        let failed = kinds.iter().find(|kind| matches!(kind, Kind::Failed | Kind::TimedOut));
+        failed.or(kinds.last()).into_iter().for_each(|&kind| totals.count(kind));
+    }
+    Ok(totals)
+}
+
+impl Totals {
+    fn count(&mut self, kind: Kind) {
+        self.total += 1;
+        *match kind {
+            Kind::Succeeded => &mut self.succeeded,
+            Kind::Failed | Kind::TimedOut => &mut self.failed,
+            Kind::Cancelled => &mut self.cancelled,
+            Kind::Skipped => &mut self.skipped,
+            _ => &mut self.unfinished,
+        } += 1;
+    }
 }
 
 fn is_failure(task: &TaskState) -> bool {
@@ -143,7 +187,7 @@ impl Failed {
 }
 
 /// The last lines of a file that are not empty.
-fn last_lines(path: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn last_lines(path: &Path) -> io::Result<Vec<String>> {
     let mut file = fs::File::open(path)?;
     let from = file.metadata()?.len().saturating_sub(TAIL);
     file.seek(SeekFrom::Start(from))?;
@@ -155,6 +199,11 @@ fn last_lines(path: &Path) -> io::Result<Vec<String>> {
 }
 
 impl Summary {
+    /// The tasks that have not ended.
+    pub(crate) fn open(&self) -> &[String] {
+        &self.open
+    }
+
     /// In lines: failures first, how to go on last. `again` is the command for that, if there is one.
     pub(crate) fn lines(&self, took: Duration, again: Option<&str>) -> Vec<String> {
         let mut lines = Vec::new();
@@ -164,11 +213,9 @@ impl Summary {
         if self.failed.len() > ITEMS_MAX {
             lines.push(format!("failed: {} more", self.failed.len() - ITEMS_MAX));
         }
-        let lists = [
-            ("skipped", &self.skipped),
-            ("cancelled", &self.cancelled),
-            ("not finished", &self.open),
-        ];
+        let open = self.open.iter().map(|name| plain(name)).collect();
+        let lists =
+            [("skipped", &self.skipped), ("cancelled", &self.cancelled), ("not finished", &open)];
         for (what, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {
             lines.push(format!("{what}: {}", names.join(", ")));
         }

@@ -1,11 +1,15 @@
 //! What is told of a run while it goes on.
 //!
-//! Whoever runs something says what happens ([`Fact`]); here it is decided what is made of it: lines
-//! (`lines`) and what commands have written. What there is to write is written by a thread of its own
-//! (`writer`): a slow terminal holds up no task.
+//! Whoever runs something says what happens ([`Fact`]); here it is decided what is made of it:
 //!
-//! What is kept is bounded by what is under way and what is still to be written. Lines for a reader
-//! who is too slow are left out, and counted. What commands have written is not left out: who begins
+//! - `lines` for stderr, or on a terminal a view of how things stand (`board`, `frame`, `screen`);
+//! - what commands write, for stdout: when they end, or while they write it (`follow`);
+//! - instead of both, events for programs (`json`);
+//! - how each task ended, for other programs (`junit`).
+//!
+//! What there is to write is written by a thread of its own (`writer`): a slow terminal holds up no
+//! task. What is kept is bounded by what is under way and what is still to be written. Lines for a
+//! reader who is too slow are left out, and counted. What goes to stdout is not left out: who begins
 //! commands without end looks at [`Teller::behind`].
 //!
 //! Deliberately absent: what the truth is. That is in the store.
@@ -13,22 +17,36 @@
 mod args;
 mod board;
 mod clock;
+mod follow;
+mod frame;
+mod json;
+mod junit;
 mod lines;
+mod paint;
+mod screen;
 mod writer;
 
-pub(crate) use args::{Format, Show, Usual};
+pub(crate) use args::{Color, Format, Progress, Show, Usual};
 pub(crate) use lines::written_short;
+pub(crate) use writer::WriteError;
 
-use board::Board;
+use board::{Before, Board};
 use clock::Clock;
+use follow::Follower;
+use junit::{Case, Junit};
+use paint::Paint;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 
 /// So many lines may wait to be written.
 const LINES_MAX: usize = 10_000;
+
+/// So long it is waited for a view to be taken away: its terminal may have been stopped.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Of whom something is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +97,20 @@ impl How {
     }
 }
 
+/// How all have ended, as the store has it. Every command is counted once: a task, or each of its
+/// items.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Of the run, in one word.
+    pub(crate) outcome: &'static str,
+    pub(crate) total: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) skipped: u64,
+    pub(crate) unfinished: u64,
+}
+
 /// Something that is told.
 #[derive(Debug, Clone)]
 pub(crate) enum Fact {
@@ -93,25 +125,70 @@ pub(crate) enum Fact {
     /// It is done for so many items, which are told of apart.
     Items { who: Who, count: u64 },
     /// It has failed and is tried again.
-    Retried { who: Who, attempt: Try, why: String, pause: String },
+    Retried { who: Who, attempt: Try, why: String, pause: String, log: Option<PathBuf> },
     /// It has ended, and will not be begun again. There may be a log even if it was never begun here.
     Ended { who: Who, how: How, attempt: Try, why: String, log: Option<PathBuf> },
     /// It was under way and was stopped, to be begun again some other time.
     Interrupted { who: Who },
+    /// The run is over here, and this task is not.
+    Unfinished(Who),
     /// So many facts are not told, because they came too fast.
     Missed(u64),
     /// Something else.
     Line(String),
+    /// All is over.
+    Finished(Totals),
 }
 
-/// How much is said in lines.
+/// How much is said in lines, where nothing else was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lines {
     /// Everything.
     All,
+    /// How things end.
+    Ends,
     /// What has failed.
-    #[expect(dead_code, reason = "for commands with very many inputs")]
     Failures,
+    /// Nothing of tasks.
+    None,
+}
+
+/// How it is told.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    format: Format,
+    show: Show,
+    lines: Lines,
+    live: bool,
+    junit: bool,
+    /// On stderr, and on stdout.
+    paint: Paint,
+    paint_out: Paint,
+}
+
+impl Manner {
+    fn new(usual: &Usual, lines: Lines) -> Self {
+        let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        let can_be_live = err && !paint::is_dumb();
+        // What comes in pieces of lines leaves no place for a view.
+        let is_free = usual.show != Show::Streamed || !out || usual.format == Format::Json;
+        let live = usual.progress == Progress::Auto && can_be_live && is_free;
+        let lines = match (usual.format, usual.progress, lines) {
+            (Format::Json, ..) | (_, Progress::None, _) => Lines::None,
+            // What has begun or waits is seen.
+            (_, _, Lines::All) if live => Lines::Ends,
+            (_, _, lines) => lines,
+        };
+        Manner {
+            format: usual.format,
+            show: if usual.format == Format::Json { Show::None } else { usual.show },
+            lines,
+            live,
+            junit: usual.junit.is_some(),
+            paint: Paint::new(usual.color, err),
+            paint_out: Paint::new(usual.color, out),
+        }
+    }
 }
 
 /// Tells. Clones tell the same.
@@ -122,22 +199,28 @@ pub(crate) struct Teller {
 
 struct Shared {
     clock: Clock,
-    show: Show,
-    lines: Lines,
+    manner: Manner,
     state: Mutex<State>,
     /// There is something to write.
     news: Condvar,
+    /// The view is away.
+    away: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     board: Board,
+    /// Whether something has changed on it since it was drawn.
+    changed: bool,
     outs: VecDeque<Out>,
     /// How many of these are lines, and how many were left out.
     lines: usize,
     left_out: u64,
     /// Logs of commands that may still be ending.
     late: Vec<PathBuf>,
+    /// Nothing is to be written for a while; and that is so.
+    hidden: bool,
+    is_hidden: bool,
     /// Nothing more comes.
     over: bool,
 }
@@ -146,49 +229,72 @@ struct State {
 enum Out {
     /// A line to stderr.
     Line(String),
+    /// This to stdout.
+    Data(String),
     /// All that is in this file, if it is there, to stdout.
     Log(PathBuf),
+    /// The same as it comes; until it is whole; all that are not.
+    Follow(Follower),
+    Followed(Follower),
+    AllFollowed,
+    Case(Case),
 }
 
 /// The thread that writes, until it is told that nothing more comes.
 pub(crate) struct Writer {
     teller: Teller,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    thread: Option<JoinHandle<Result<(), WriteError>>>,
 }
 
-/// Begins to tell.
-pub(crate) fn start(usual: &Usual, lines: Lines) -> (Teller, Writer) {
+/// Begins to tell. `lines` is how much is told where there is no view.
+///
+/// # Errors
+/// There cannot be such a file of cases; says so in words.
+pub(crate) fn start(usual: &Usual, lines: Lines) -> Result<(Teller, Writer), String> {
+    let junit = usual.junit.as_deref().map(|path| {
+        let unusable = |error| format!("--junit {}: {error}", path.display());
+        Junit::create(path).map_err(unusable)
+    });
+    let junit = junit.transpose()?;
     let shared = Shared {
         clock: Clock::start(),
-        show: usual.show,
-        lines,
+        manner: Manner::new(usual, lines),
         state: Mutex::default(),
         news: Condvar::new(),
+        away: Condvar::new(),
     };
     let teller = Teller { shared: Arc::new(shared) };
     let shared = teller.shared.clone();
-    let thread = std::thread::spawn(move || writer::write_all(&shared));
-    (teller.clone(), Writer { teller, thread: Some(thread) })
+    let thread = std::thread::spawn(move || writer::write_all(&shared, junit));
+    if teller.shared.manner.live {
+        teller.make_way_for_panics(thread.thread().id());
+    }
+    Ok((teller.clone(), Writer { teller, thread: Some(thread) }))
 }
 
 impl Teller {
     /// Tells. Nothing is waited for.
     pub(crate) fn tell(&self, fact: Fact) {
         let shared = &*self.shared;
-        let now = shared.clock.now();
+        let (at, now) = (SystemTime::now().into(), shared.clock.now());
         let mut state = shared.lock();
         let before = state.board.hear(&fact, now);
-        if let Some(line) = lines::line(&fact, shared.lines, now, &before) {
-            state.push_line(line);
-        }
-        if let Fact::Ended { how, log: Some(log), .. } = fact
-            && shared.shows(how)
-        {
-            match how {
-                // It has ended in the store, and only now is it told to.
-                How::Cancelled => state.late.push(log),
-                _ => state.outs.push_back(Out::Log(log)),
+        state.changed = true;
+        match shared.manner.format {
+            Format::Json => {
+                let line = json::line(&fact, at, now, &state.board, &before);
+                state.outs.extend(line.map(Out::Data));
             }
+            Format::Text => {
+                let Manner { lines, paint, .. } = shared.manner;
+                if let Some(line) = lines::line(&fact, lines, now, &before, paint) {
+                    state.push_line(line);
+                }
+            }
+        }
+        state.push_output(&fact, shared.manner);
+        if shared.manner.junit {
+            state.outs.extend(case(fact, &before).map(Out::Case));
         }
         drop(state);
         shared.news.notify_one();
@@ -197,6 +303,16 @@ impl Teller {
     /// Tells a line.
     pub(crate) fn line(&self, line: impl Into<String>) {
         self.tell(Fact::Line(line.into()));
+    }
+
+    /// How long it has been told, without the time in which the process was stopped.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.shared.clock.now()
+    }
+
+    /// Whether what is told is for programs.
+    pub(crate) fn is_json(&self) -> bool {
+        self.shared.manner.format == Format::Json
     }
 
     /// How much is still to be written.
@@ -210,8 +326,53 @@ impl Teller {
         let mut state = self.shared.lock();
         let late = std::mem::take(&mut state.late);
         state.outs.extend(late.into_iter().map(Out::Log));
+        state.outs.push_back(Out::AllFollowed);
         drop(state);
         self.shared.news.notify_one();
+    }
+
+    /// Takes the view away and writes nothing, until [`reveal`](Self::reveal).
+    pub(crate) fn hide(&self) {
+        self.shared.hide(self.shared.lock());
+    }
+
+    /// Goes on. So much time has passed that does not count.
+    pub(crate) fn reveal(&self, uncounted: Duration) {
+        self.shared.clock.set_back(uncounted);
+        let mut state = self.shared.lock();
+        (state.hidden, state.is_hidden) = (false, false);
+        drop(state);
+        self.shared.news.notify_one();
+    }
+
+    /// What is said of a panic is not to stand amid the view.
+    fn make_way_for_panics(&self, writer: std::thread::ThreadId) {
+        let (teller, say) = (Arc::downgrade(&self.shared), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |panic| {
+            let shared = teller.upgrade().filter(|_| std::thread::current().id() != writer);
+            // Whoever panics may have it locked.
+            if let Some(state) = shared.as_ref().and_then(|shared| shared.state.try_lock().ok()) {
+                shared.as_ref().expect("it was just there").hide(state);
+            }
+            say(panic);
+            if let Some(shared) = shared {
+                Teller { shared }.reveal(Duration::ZERO);
+            }
+        }));
+    }
+}
+
+/// The case that has come to its end with the fact.
+fn case(fact: Fact, before: &Before) -> Option<Case> {
+    let Before { took, is_group } = *before;
+    match fact {
+        Fact::Ended { who, how, why, log, .. } if !is_group => {
+            Some(Case { who, how: Some(how), why, took, log })
+        }
+        Fact::Unfinished(who) => {
+            Some(Case { who, how: None, why: String::new(), took: None, log: None })
+        }
+        _ => None,
     }
 }
 
@@ -221,13 +382,16 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the output of one that ended like this is shown.
-    fn shows(&self, how: How) -> bool {
-        match how {
-            How::Succeeded | How::Cancelled => self.show == Show::Grouped,
-            How::Failed | How::TimedOut => self.show != Show::None,
-            How::Skipped => false,
-        }
+    fn hide(&self, mut state: MutexGuard<'_, State>) {
+        state.hidden = true;
+        self.news.notify_one();
+        let is_pending = |state: &mut State| !state.is_hidden && !state.over;
+        drop(self.away.wait_timeout_while(state, PATIENCE, is_pending));
+    }
+
+    fn is_hidden(&self) {
+        self.lock().is_hidden = true;
+        self.away.notify_all();
     }
 }
 
@@ -239,22 +403,67 @@ impl State {
         }
         self.lines = (self.lines + 1).min(LINES_MAX);
     }
+
+    /// What is to be shown of what a command writes.
+    fn push_output(&mut self, fact: &Fact, manner: Manner) {
+        let follower = |who: &Who, log: &PathBuf| match manner.show {
+            Show::Prefixed => {
+                let label = crate::waves::plain(who.label());
+                Some(Follower::prefixed(log.clone(), &label, manner.paint_out))
+            }
+            Show::Streamed => Some(Follower::streamed(log.clone())),
+            _ => None,
+        };
+        match fact {
+            Fact::Began { who, log: Some(log), .. } => {
+                self.outs.extend(follower(who, log).map(Out::Follow));
+            }
+            Fact::Retried { who, log: Some(log), .. } => {
+                self.outs.extend(follower(who, log).map(Out::Followed));
+            }
+            Fact::Ended { how: How::Skipped, .. } => {}
+            // It has ended in the store, and only now is it told to.
+            Fact::Ended { how: How::Cancelled, log: Some(log), .. } => {
+                self.late.extend((manner.show == Show::Grouped).then(|| log.clone()));
+            }
+            Fact::Ended { who, how, log: Some(log), .. } => match (manner.show, follower(who, log))
+            {
+                (_, Some(follower)) => self.outs.push_back(Out::Followed(follower)),
+                (Show::Grouped, _) => self.outs.push_back(Out::Log(log.clone())),
+                (Show::Failed, _) if how.is_failure() => {
+                    self.outs.push_back(Out::Log(log.clone()));
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn take_outs(&mut self) -> Vec<Out> {
+        let left_out = std::mem::take(&mut self.left_out);
+        if left_out > 0 {
+            let what = format!("{left_out} lines were left out: they were read too slowly");
+            self.outs.push_back(Out::Line(what));
+        }
+        self.lines = 0;
+        self.outs.drain(..).collect()
+    }
 }
 
 impl Writer {
     /// Returns when all is written.
     ///
     /// # Errors
-    /// What commands have written could not be.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    /// What commands have written, or a file, could not be.
+    pub(crate) fn finish(mut self) -> Result<(), WriteError> {
         self.end()
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end(&mut self) -> Result<(), WriteError> {
         self.teller.shared.lock().over = true;
         self.teller.shared.news.notify_one();
         match self.thread.take().map(JoinHandle::join) {
-            Some(Err(_)) => Err(io::Error::other("the writer panicked")),
+            Some(Err(_)) => Err(WriteError::Panicked),
             Some(Ok(written)) => written,
             None => Ok(()),
         }

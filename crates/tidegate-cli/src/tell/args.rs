@@ -2,18 +2,28 @@
 //! every command that runs something.
 
 use clap::ValueEnum;
+use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Usual {
-    /// Where runs are kept, instead of beside the file
+    /// Where runs are kept: a file, or memory:
     #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<String>,
-    /// Output of which tasks: grouped, failed or none
-    #[arg(long, value_enum, default_value_t = Show::Grouped, hide_possible_values = true, hide_default_value = true)]
+    /// Output: grouped, prefixed, streamed, failed, none
+    #[arg(long, value_enum, default_value_t = Show::Grouped, hide_possible_values = true, hide_default_value = true, value_name = "HOW")]
     pub(crate) show: Show,
-    /// Write the plan as text or json
-    #[arg(long, value_enum, default_value_t = Format::Text, hide_possible_values = true)]
+    /// Tell of it in text, or in json: one event per line
+    #[arg(long, value_enum, default_value_t = Format::Text, hide_possible_values = true, hide_default_value = true)]
     pub(crate) format: Format,
+    /// Meanwhile: auto (live on a terminal), plain, none
+    #[arg(long, value_enum, default_value_t = Progress::Auto, hide_possible_values = true, hide_default_value = true, value_name = "HOW")]
+    pub(crate) progress: Progress,
+    /// Colours: auto, always, never
+    #[arg(long, value_enum, default_value_t = Color::Auto, hide_possible_values = true, hide_default_value = true, value_name = "WHEN")]
+    pub(crate) color: Color,
+    /// Write how tasks ended to this file, as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -27,7 +37,27 @@ pub(crate) enum Format {
 pub(crate) enum Show {
     /// All of a command's, when it ends.
     Grouped,
-    /// The same for those that fail.
+    /// Line by line, each behind the name of its task.
+    Prefixed,
+    /// As it comes.
+    Streamed,
+    /// As grouped, of those that fail.
     Failed,
     None,
+}
+
+/// What is seen while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Progress {
+    /// On a terminal live, else in lines.
+    Auto,
+    Plain,
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
 }

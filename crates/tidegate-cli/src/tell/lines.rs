@@ -1,37 +1,54 @@
 //! What is told, in lines.
 
 use super::board::Before;
+use super::paint::{Ink, Paint};
 use super::{Fact, How, Lines, Try, Who};
 use crate::file::written;
 use crate::waves::{count, plain};
 use std::time::Duration;
 
 /// The line for a fact, if there is one.
-pub(super) fn line(fact: &Fact, lines: Lines, now: Duration, before: &Before) -> Option<String> {
-    let (who, what) = match (fact, lines) {
-        (Fact::Line(line), _) => return Some(line.clone()),
-        (Fact::Missed(missed), _) => {
+pub(super) fn line(
+    fact: &Fact,
+    lines: Lines,
+    now: Duration,
+    before: &Before,
+    paint: Paint,
+) -> Option<String> {
+    let (who, what, ink) = match fact {
+        Fact::Line(line) => return Some(line.clone()),
+        Fact::Missed(missed) => {
             return Some(format!("{missed} events were missed; the summary has everything"));
         }
-        (Fact::Began { who, attempt, .. }, Lines::All) => (who, started(*attempt)),
-        (Fact::Waits { who, what }, Lines::All) => (who, format!("waits for {what}")),
-        (Fact::Items { who, count: number }, Lines::All) => {
-            (who, count(usize::try_from(*number).unwrap_or(usize::MAX), "item"))
+        _ if lines == Lines::None => return None,
+        Fact::Began { who, attempt, .. } if lines == Lines::All => {
+            (who, started(*attempt), Ink::None)
         }
-        (Fact::Retried { who, attempt: Try { number, of }, why, pause }, _) => {
-            (who, format!("failed: {why} (attempt {number} of {of}, again {pause})"))
+        Fact::Waits { who, what } if lines == Lines::All => {
+            (who, format!("waits for {what}"), Ink::None)
         }
-        (Fact::Ended { who, how, attempt, why, .. }, lines)
-            if lines == Lines::All || how.is_failure() =>
+        Fact::Items { who, count: number } if lines == Lines::All => {
+            let number = usize::try_from(*number).unwrap_or(usize::MAX);
+            (who, count(number, "item"), Ink::None)
+        }
+        Fact::Retried { who, attempt: Try { number, of }, why, pause, .. } => {
+            let what = format!("failed: {why} (attempt {number} of {of}, again {pause})");
+            (who, what, Ink::Bad)
+        }
+        Fact::Ended { who, how, attempt, why, .. }
+            if lines != Lines::Failures || how.is_failure() =>
         {
-            (who, ended(who, *how, *attempt, why, before)?)
+            (who, ended(who, *how, *attempt, why, before)?, Ink::of_end(*how))
         }
-        (Fact::Interrupted { who }, _) if before.took.is_some() => (who, "interrupted".to_owned()),
+        Fact::Interrupted { who } if before.took.is_some() => {
+            (who, "interrupted".to_owned(), Ink::Mark)
+        }
         _ => return None,
     };
     let seconds = now.as_secs();
     let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    Some(format!("[{hours:02}:{minutes:02}:{seconds:02}] {}: {what}", plain(who.label())))
+    let (name, what) = (plain(who.label()), paint.on(ink, what));
+    Some(format!("[{hours:02}:{minutes:02}:{seconds:02}] {name}: {what}"))
 }
 
 fn started(attempt: Try) -> String {

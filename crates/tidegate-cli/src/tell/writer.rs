@@ -1,52 +1,257 @@
-//! The thread that writes: lines to stderr, what commands have written to stdout, byte for byte.
+//! The thread that writes: lines and the live view to stderr; what commands have written, or events,
+//! to stdout; cases to their file.
 
-use super::{Out, Shared};
-use std::io::{self, Write as _};
+use super::follow::Follower;
+use super::frame::{self, Row, Size};
+use super::junit::Junit;
+use super::screen::Screen;
+use super::{Manner, Out, Shared};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
-/// Writes until there is no more. The first that goes wrong on stdout ends the writing there; whoever
-/// reads no further has what they wanted.
-pub(super) fn write_all(shared: &Shared) -> io::Result<()> {
-    let mut written = Ok(());
-    while let Some(outs) = next(shared) {
-        for out in outs {
-            match out {
-                // Whoever closed stderr does not want to know.
-                Out::Line(line) => drop(writeln!(io::stderr(), "{line}")),
-                Out::Log(path) if written.is_ok() => written = show(&path),
-                Out::Log(_) => {}
+/// How often the live view is drawn, when nothing happens.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// The least time between two drawings.
+const FRAME_MIN: Duration = Duration::from_millis(30);
+
+/// How often it is looked for what commands have written.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Writes until there is no more.
+///
+/// # Errors
+/// What went wrong first on stdout, where nothing is written after that, or with the file of cases.
+/// Whoever reads no further has what they wanted: that is no error.
+pub(super) fn write_all(shared: &Shared, junit: Option<Junit>) -> Result<(), WriteError> {
+    let mut pen = Pen::new(shared.manner, junit);
+    loop {
+        let next = next(shared, &mut pen);
+        next.outs.into_iter().for_each(|out| pen.put(out));
+        pen.follow();
+        match next.then {
+            Then::Draw(rows) => pen.draw(&rows),
+            Then::Hide => {
+                pen.hide();
+                shared.is_hidden();
+            }
+            Then::End(name, took) => return pen.finish(&name, took),
+        }
+    }
+}
+
+/// What could not be written.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    Stdout(io::Error),
+    Junit(io::Error),
+    /// The thread is gone.
+    Panicked,
+}
+
+/// What is to be done, all of it decided while the state is locked.
+struct Next {
+    outs: Vec<Out>,
+    then: Then,
+}
+
+enum Then {
+    Draw(Vec<Row>),
+    Hide,
+    /// The name of the run, and how long it took.
+    End(String, Duration),
+}
+
+/// Waits until there is something to do; nothing is locked while it is done.
+fn next(shared: &Shared, pen: &mut Pen) -> Next {
+    let mut state = shared.lock();
+    loop {
+        if pen.manner.live {
+            pen.size = Screen::size();
+        }
+        let size = pen.size;
+        let then = match (state.hidden, state.over) {
+            (true, false) if !state.is_hidden => Some(Then::Hide),
+            (true, false) => None,
+            (_, true) if state.outs.is_empty() => {
+                Some(Then::End(state.board.name().to_owned(), shared.clock.now()))
+            }
+            _ => (!state.outs.is_empty() || pen.is_due(state.changed)).then(|| {
+                state.changed = false;
+                let now = shared.clock.now();
+                let live = shared.manner.live && state.board.run().is_some();
+                let rows = live.then(|| frame::rows(&state.board, now, size, shared.manner.paint));
+                Then::Draw(rows.unwrap_or_default())
+            }),
+        };
+        if let Some(then) = then {
+            let outs = if state.hidden { Vec::new() } else { state.take_outs() };
+            return Next { outs, then };
+        }
+        state = match pen.pause(state.changed).filter(|_| !state.hidden) {
+            Some(pause) => {
+                let waited = shared.news.wait_timeout(state, pause);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => shared.news.wait(state).unwrap_or_else(PoisonError::into_inner),
+        };
+    }
+}
+
+struct Pen {
+    manner: Manner,
+    screen: Screen,
+    size: Size,
+    /// For stderr, to be written at once.
+    err: Vec<u8>,
+    out: Stdout,
+    followers: Vec<Follower>,
+    junit: Option<Junit>,
+    looked: Instant,
+}
+
+struct Stdout {
+    is_terminal: bool,
+    /// Whether the last line has no end.
+    within_line: bool,
+    failed: Option<io::Error>,
+}
+
+impl Pen {
+    fn new(manner: Manner, junit: Option<Junit>) -> Self {
+        let is_terminal = io::stdout().is_terminal() && io::stderr().is_terminal();
+        Pen {
+            manner,
+            screen: Screen::default(),
+            size: Size { columns: 0, rows: 0 },
+            err: Vec::new(),
+            out: Stdout { is_terminal, within_line: false, failed: None },
+            followers: Vec::new(),
+            junit,
+            looked: Instant::now(),
+        }
+    }
+
+    /// For how long nothing is to be done, if that is known.
+    fn pause(&self, changed: bool) -> Option<Duration> {
+        let frame = if changed { FRAME_MIN } else { FRAME };
+        let frame = self.manner.live.then_some(frame);
+        let look = (!self.followers.is_empty()).then_some(LOOK);
+        let pause = frame.into_iter().chain(look).min()?;
+        Some(pause.saturating_sub(self.looked.elapsed()))
+    }
+
+    fn is_due(&self, changed: bool) -> bool {
+        self.pause(changed) == Some(Duration::ZERO)
+    }
+
+    fn put(&mut self, out: Out) {
+        match out {
+            Out::Line(line) => {
+                self.above();
+                self.err.extend_from_slice(line.as_bytes());
+                self.err.push(b'\n');
+            }
+            // What went wrong is kept.
+            Out::Data(text) => drop(self.data(text.as_bytes())),
+            Out::Log(path) => self.show(&path),
+            Out::Follow(follower) => self.followers.push(follower),
+            Out::Followed(follower) => {
+                let at = self.followers.iter().position(|other| other.path() == follower.path());
+                let follower = at.map_or(follower, |at| self.followers.swap_remove(at));
+                let _ = follower.finish(|bytes| self.data(bytes));
+            }
+            Out::AllFollowed => {
+                for follower in std::mem::take(&mut self.followers) {
+                    let _ = follower.finish(|bytes| self.data(bytes));
+                }
+            }
+            Out::Case(case) => {
+                if let Some(junit) = &mut self.junit {
+                    junit.write(&case);
+                }
             }
         }
     }
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
-}
 
-/// What is to be written, once there is something; nothing is locked while it is written.
-fn next(shared: &Shared) -> Option<Vec<Out>> {
-    let mut state = shared.lock();
-    while state.outs.is_empty() && !state.over {
-        state = shared.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+    /// Shows what is new in the logs.
+    fn follow(&mut self) {
+        self.looked = Instant::now();
+        let mut followers = std::mem::take(&mut self.followers);
+        for follower in &mut followers {
+            let _ = follower.read(|bytes| self.data(bytes));
+        }
+        self.followers = followers;
     }
-    if state.outs.is_empty() {
-        return None;
-    }
-    let left_out = std::mem::take(&mut state.left_out);
-    if left_out > 0 {
-        let what = format!("{left_out} lines were left out: they were read too slowly");
-        state.outs.push_back(Out::Line(what));
-    }
-    state.lines = 0;
-    Some(state.outs.drain(..).collect())
-}
 
-fn show(path: &Path) -> io::Result<()> {
-    // A command that was never begun has none.
-    let Ok(mut log) = std::fs::File::open(path) else { return Ok(()) };
-    let mut out = io::stdout().lock();
-    io::copy(&mut log, &mut out)?;
-    out.flush()
+    fn show(&mut self, path: &Path) {
+        // A command that was never begun has no log.
+        let _ = Follower::streamed(path.to_owned()).finish(|bytes| self.data(bytes));
+    }
+
+    /// Writes to stdout, where all goes well. Says only whether that makes sense any more.
+    fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.out.failed.is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if self.out.is_terminal {
+            self.screen.erase(self.size, &mut self.err);
+        }
+        self.flush();
+        let mut out = io::stdout().lock();
+        let written = out.write_all(bytes).and_then(|()| out.flush());
+        self.out.within_line = !bytes.ends_with(b"\n");
+        written.map_err(|error| {
+            let kind = error.kind();
+            self.out.failed = Some(error);
+            kind.into()
+        })
+    }
+
+    /// Makes room on stderr for text above the view.
+    fn above(&mut self) {
+        self.screen.erase(self.size, &mut self.err);
+        if self.out.is_terminal && std::mem::take(&mut self.out.within_line) {
+            self.err.push(b'\n');
+        }
+    }
+
+    fn draw(&mut self, rows: &[Row]) {
+        if rows.is_empty() {
+            self.screen.erase(self.size, &mut self.err);
+        } else {
+            if self.out.is_terminal && std::mem::take(&mut self.out.within_line) {
+                self.err.push(b'\n');
+            }
+            self.screen.draw(rows, self.size, &mut self.err);
+        }
+        self.flush();
+    }
+
+    fn hide(&mut self) {
+        self.screen.erase(self.size, &mut self.err);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if !self.err.is_empty() {
+            // Whoever closed stderr does not want to know.
+            let _ = io::stderr().write_all(&self.err);
+            self.err.clear();
+        }
+    }
+
+    fn finish(mut self, name: &str, took: Duration) -> Result<(), WriteError> {
+        self.put(Out::AllFollowed);
+        self.hide();
+        let cases = self.junit.map_or(Ok(()), |junit| junit.finish(name, took));
+        match self.out.failed {
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(WriteError::Stdout(error))
+            }
+            _ => cases.map_err(WriteError::Junit),
+        }
+    }
 }

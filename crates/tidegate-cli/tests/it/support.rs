@@ -49,9 +49,13 @@ impl Scene {
     /// The binary, in a folder of the scene.
     pub(crate) fn command(&self, folder: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        for name in
-            ["TIDEGATE_PARALLEL_LIMIT", "TIDEGATE_TASK_TIMEOUT", "TIDEGATE_STORE", "COLUMNS"]
-        {
+        for name in [
+            "TIDEGATE_PARALLEL_LIMIT",
+            "TIDEGATE_TASK_TIMEOUT",
+            "TIDEGATE_STORE",
+            "COLUMNS",
+            "NO_COLOR",
+        ] {
             command.env_remove(name);
         }
         command.envs(self.variables.iter().cloned());

@@ -1,0 +1,239 @@
+//! What is told of a run to programs, in files and pipes.
+
+use crate::running::until;
+use crate::support::{Scene, golden};
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+
+/// One of each kind, one after the other.
+fn scene() -> Scene {
+    Scene::with(
+        r#"
+        [run]
+        name = "test"
+        parallel_limit = 1
+        on_failure = "keep_going"
+        [tasks.good]
+        run = "echo out; printf 'no end'"
+        [tasks.again]
+        after = ["good"]
+        retries = 1
+        backoff = "10ms"
+        run = "test -e second || { touch second; exit 1; }"
+        [tasks.each]
+        after = ["again"]
+        each = { items = ["x", "y"] }
+        run = "echo {}; test {} = x"
+        [tasks.waits]
+        after = ["each"]
+        when = "all_done"
+        wait_for = { delay = "10ms" }
+        run = "printf 'a<b>&\"c\\033[1m\\377\\n'; exit 3"
+        [tasks.skipped]
+        after = ["waits"]
+        run = "true"
+        [tasks.slow]
+        after = ["waits"]
+        when = "all_done"
+        timeout = "50ms"
+        run = "sleep 3600"
+        "#,
+    )
+}
+
+/// The events without what differs from run to run.
+fn events(text: &str) -> Vec<Value> {
+    let calm = |line: &str| {
+        assert!(line.starts_with("{\"version\":1,\"event\":\""), "{line}");
+        let mut event: Value = serde_json::from_str(line).unwrap();
+        let at = event["at"].as_str().unwrap();
+        let is_right = |(letter, form): (u8, u8)| match form {
+            b'0' => letter.is_ascii_digit(),
+            _ => letter == form,
+        };
+        let form = "0000-00-00T00:00:00.000Z";
+        assert!(at.len() == form.len() && at.bytes().zip(form.bytes()).all(is_right), "{at}");
+        event["at"] = json!("AT");
+        for name in ["run", "duration_ms", "avg_task_ms", "log"] {
+            if let Some(value) = event.get_mut(name) {
+                assert!(value.is_u64() || value.is_string(), "{line}");
+                *value = json!(name.to_uppercase());
+            }
+        }
+        event
+    };
+    text.lines().map(calm).collect()
+}
+
+#[test]
+fn programs_are_told_one_event_on_a_line_and_nothing_else() {
+    let scene = scene();
+    let answer = scene.call(&["run", "--format", "json"]);
+    assert_eq!((answer.code, answer.err.as_str()), (Some(1), ""));
+    let events = events(&answer.out);
+    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+    golden("golden/events.jsonl", &lines);
+}
+
+#[test]
+fn the_last_event_counts_every_command_once() {
+    let scene = scene();
+    let answer = scene.call(&["run", "--format", "json"]);
+    let last: Value = serde_json::from_str(answer.out.lines().last().unwrap()).unwrap();
+    let number = |name: &str| last[name].as_u64().unwrap();
+    assert_eq!(last["event"], "finished");
+    let parts = ["succeeded", "failed", "cancelled", "skipped", "unfinished"].map(number);
+    assert_eq!(parts, [3, 3, 0, 1, 0]);
+    assert_eq!(number("total"), parts.iter().sum::<u64>());
+    assert_eq!(number("parallel_limit"), 1);
+    // Six have begun, one of which took its time-out.
+    assert!(number("avg_task_ms") >= 50 / 6 && number("avg_task_ms") <= number("duration_ms"));
+}
+
+#[test]
+fn the_last_event_comes_also_when_nothing_was_left_to_do() {
+    let scene = Scene::with("[tasks.a]\nrun = \"true\"\n");
+    scene.call(&["run", "--format", "json"]);
+    let answer = scene.call(&["run", "--resume", "--format", "json"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    let events = events(&answer.out);
+    let kinds: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["note", "finished"]);
+}
+
+/// The file without times.
+fn calm_cases(xml: &str) -> String {
+    let mut calm = String::new();
+    let mut rest = xml;
+    while let Some((before, behind)) = rest.split_once("time=\"") {
+        let (time, behind) = behind.split_once('"').unwrap();
+        assert!(time.parse::<f64>().is_ok(), "{time}");
+        calm += before;
+        calm += "time=\"TIME\"";
+        rest = behind;
+    }
+    let calm = calm + rest;
+    calm.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+#[test]
+fn how_each_task_ended_is_in_the_file_of_cases() {
+    let scene = scene();
+    // What is written is no text.
+    let answer = scene.call(&["run", "--junit", "cases.xml", "--show", "none"]);
+    assert_eq!(answer.code, Some(1), "{}", answer.err);
+    golden("golden/cases.xml", &calm_cases(&scene.read("cases.xml")));
+    // The next run replaces it, and leaves nothing beside it.
+    scene.call(&["run", "--junit", "cases.xml", "--only", "good"]);
+    assert_eq!(scene.read("cases.xml").matches("<testcase").count(), 1);
+    assert!(!scene.files().iter().any(|file| file.extension().is_some_and(|end| end == "part")));
+}
+
+#[tokio::test]
+async fn the_file_of_cases_is_written_also_when_the_run_is_interrupted() {
+    let scene = Scene::with(
+        "[tasks.a]\nrun = \"true\"\n[tasks.b]\nafter = [\"a\"]\nrun = \"touch begun; exec sleep 3600\"\n",
+    );
+    let running = scene.begin(&["run", "--junit", "cases.xml"]);
+    until("it has begun", || scene.has("begun")).await;
+    running.signal("INT");
+    assert_eq!(running.end().code, Some(130));
+    let xml = scene.read("cases.xml");
+    assert!(xml.contains("tests=\"2\" failures=\"0\" skipped=\"1\""), "{xml}");
+    assert!(xml.contains("<skipped message=\"not finished\"/>"), "{xml}");
+}
+
+#[test]
+fn a_file_of_cases_that_cannot_be_is_refused_before_anything_runs() {
+    let scene = Scene::with("[tasks.a]\nrun = \"touch a\"\n").file("folder/x", "");
+    let before = scene.files();
+    for (path, what) in [
+        ("none/cases.xml", "--junit none/cases.xml: there is no folder none; make it first"),
+        ("folder", "--junit folder: that is something else than a file"),
+    ] {
+        let said = scene.call(&["run", "--junit", path]).wrong();
+        assert_eq!(said, format!("tidegate: {what}\n"));
+    }
+    assert_eq!(scene.files(), before);
+}
+
+#[test]
+fn lines_are_shown_behind_the_name_of_their_task_and_keep_their_bytes() {
+    let scene = Scene::with(
+        "[tasks.a]\nrun = \"printf 'a\\\\377\\\\n\\\\n\\\\0b'\"\n\
+         [tasks.b]\nafter = [\"a\"]\nrun = \"echo b >&2; exit 1\"\nretries = 1\nbackoff = \"1ms\"\n",
+    );
+    let shown = |color| {
+        scene.command("", &["run", "--show", "prefixed", "--color", color]).output().unwrap().stdout
+    };
+    assert_eq!(shown("auto"), b"a | a\xff\na | \na | \0b\nb | b\nb | b\n");
+    let coloured = String::from_utf8_lossy(&shown("always")).into_owned();
+    assert!(coloured.starts_with("\x1b[") && coloured.contains("ma |\x1b[0m \0b\n"), "{coloured}");
+}
+
+#[tokio::test]
+async fn what_a_command_writes_is_streamed_while_it_runs() {
+    let scene = Scene::with(
+        "[tasks.a]\nrun = \"printf 'first\\\\377'; while [ ! -e seen ]; do sleep 0.01; done; printf last\"\n",
+    );
+    for (how, first, all) in [
+        ("streamed", &b"first\xff"[..], &b"first\xfflast"[..]),
+        ("prefixed", b"", b"a | first\xfflast\n"),
+    ] {
+        let _ = std::fs::remove_file(scene.path().join("seen"));
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut command = scene.command("", &["run", "--show", how]);
+        let mut child = command.stdout(writer).stderr(Stdio::null()).spawn().unwrap();
+        drop(command);
+        let mut seen = vec![0; first.len()];
+        // It is there while the command waits for us to have seen it.
+        reader.read_exact(&mut seen).unwrap();
+        assert_eq!(seen, first);
+        scene.touch("seen");
+        reader.read_to_end(&mut seen).unwrap();
+        assert_eq!(seen, all);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn lines_of_several_are_never_mixed_up() {
+    let line = "x".repeat(50);
+    let tasks: String = (0..4)
+        .map(|number| {
+            format!("[tasks.t{number}]\nrun = \"for i in $(seq 200); do printf '{line}'; printf '{line}\\\\n'; done\"\n")
+        })
+        .collect();
+    let scene = Scene::with(&tasks);
+    let out = scene.call(&["run", "--show", "prefixed", "--progress", "none"]).out;
+    assert_eq!(out.lines().count(), 800);
+    for number in 0..4 {
+        let whole = format!("t{number} | {line}{line}");
+        assert_eq!(out.lines().filter(|&line| line == whole).count(), 200);
+    }
+}
+
+#[tokio::test]
+async fn a_reader_who_does_not_read_holds_up_no_task() {
+    let items: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+    let scene = Scene::with(
+        "[tasks.each]\neach = { lines = \"list\" }\nrun = \"true\"\n\
+         [tasks.last]\nafter = [\"each\"]\nrun = \"touch last\"\n",
+    )
+    .file("list", items.join("\n"));
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    // As much as it holds.
+    let full = vec![b'x'; 64 << 10];
+    writer.write_all(&full).unwrap();
+    let mut command = scene.command("", &["run"]);
+    let mut child = command.stderr(writer).spawn().unwrap();
+    drop(command);
+    until("all has run", || scene.has("last")).await;
+    assert!(child.try_wait().unwrap().is_none(), "it has yet to say so");
+    let mut said = Vec::new();
+    reader.read_to_end(&mut said).unwrap();
+    let said = String::from_utf8(said.split_off(full.len())).unwrap();
+    assert!(said.contains("2 of 2 tasks succeeded") && said.contains("each[49]: succ"), "{said}");
+    assert!(child.wait().unwrap().success());
+}
