@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::each::Each;
 use crate::file::{Given, Origin, PARALLEL_LIMIT, ParallelLimit, Setting};
 use crate::look::args as look;
 use crate::tell::Usual;
@@ -23,6 +24,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Run the commands of a file, so many at a time
     Run(Run),
+    /// Run one command over many inputs, so many at a time
+    Each(Each),
     /// Submit a file to a queue, for whoever serves it
     Submit(Submit),
     /// Serve queues: do what is submitted to them
@@ -152,11 +155,11 @@ const LIMIT: &str =
     "a whole number of at least 1, \"auto\" or a percentage of the CPUs such as \"50%\"";
 const TIMEOUT: &str = "a duration above 0, such as \"90s\", \"5m\" or a whole number of seconds";
 
-fn parse_limit(text: &str) -> Result<ParallelLimit, String> {
+pub(crate) fn parse_limit(text: &str) -> Result<ParallelLimit, String> {
     ParallelLimit::from_text(text).ok_or_else(|| format!("it must be {LIMIT}"))
 }
 
-fn parse_timeout(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     let time = duration::parse(text).ok().filter(|time| !time.is_zero());
     time.ok_or_else(|| format!("it must be {TIMEOUT}"))
 }
@@ -165,7 +168,7 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// A variable that counts and makes no sense.
-fn given(limit: Option<ParallelLimit>, timeout: Option<Duration>) -> Result<Given, String> {
+pub(crate) fn given(limit: Option<ParallelLimit>, timeout: Option<Duration>) -> Result<Given, String> {
     let limit = limit.map(|value| Setting { value, from: Origin::CommandLine });
     let timeout = timeout.map(|value| Setting { value, from: Origin::CommandLine });
     Ok(Given {

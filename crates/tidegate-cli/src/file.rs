@@ -25,7 +25,8 @@ pub(crate) use find::{FILE_NAME, FindError, find};
 pub(crate) use keys::FILE as KEYS;
 pub(crate) use mistakes::{Mistakes, Source, push_plain, quoted};
 pub(crate) use shape::{Shape, Table};
-pub(crate) use values::{ParallelLimit, natural, rate, written};
+pub(crate) use task::EVERY;
+pub(crate) use values::{ParallelLimit, is_address, is_url, natural, rate, written};
 
 #[cfg(test)]
 pub(crate) use keys::TABLES;

@@ -5,6 +5,7 @@
 //! - `plan`: the file as a workflow, with its `items`; `store`: where its runs are kept.
 //! - `run`: runs it, or goes on (`resume`); `view` and `summary`: what there is to say of that;
 //!   `tell`: how it is said.
+//! - `each`: one command over many inputs.
 //! - `submit`: gives a file to whoever serves a queue; `worker`: serves queues.
 //! - `look`: what is there of runs, and steering them.
 //! - `schema`, `init`: the file's schema, and a first file.
@@ -14,6 +15,7 @@
 
 mod args;
 mod choice;
+mod each;
 mod file;
 mod init;
 mod items;
@@ -116,6 +118,7 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> Result<End, Failure> {
     match command {
         Command::Run(run) => run_file(&run),
+        Command::Each(each) => each::each(&each),
         Command::Submit(args) => submit::submit(&args),
         Command::Worker(args) => worker::work(&args),
         Command::List(args) => look::list(&args),

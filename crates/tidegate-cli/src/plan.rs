@@ -85,10 +85,10 @@ fn after(file: &File, choice: &Choice, task: &Task) -> Vec<String> {
 }
 
 /// What a body returns that was given something to keep.
-type Boxed<'a> = Pin<Box<dyn Future<Output = Result<(), TaskError>> + Send + 'a>>;
+pub(crate) type Boxed<'a> = Pin<Box<dyn Future<Output = Result<(), TaskError>> + Send + 'a>>;
 
 /// Says what a closure is, which it cannot say itself.
-fn body<F>(body: F) -> F
+pub(crate) fn body<F>(body: F) -> F
 where
     F: for<'a> Fn(&'a mut Context, &'a TaskHandle) -> Boxed<'a> + Send + Sync + 'static,
 {
@@ -113,7 +113,8 @@ fn waits(file: &File, task: &Task) -> tidegate::Task {
     tidegate::Task::new(task.name.clone() + WAIT, waiting).parkable().fingerprint(fingerprint)
 }
 
-fn begin<'h>(handle: &'h TaskHandle, wait: &WaitFor, made: &Made) -> Wait<'h, ()> {
+/// Begins to wait for this.
+pub(crate) fn begin<'h>(handle: &'h TaskHandle, wait: &WaitFor, made: &Made) -> Wait<'h, ()> {
     let until = |condition| handle.defer_until(condition, wait.every);
     let begun = match &wait.what {
         Awaited::File { path, unchanged_for: None } => until(condition::file(path)),
@@ -177,7 +178,7 @@ fn command(file: &File, task: &Task, store: Option<&str>) -> tidegate::Task {
 
 /// How the commands of a task are made.
 #[derive(Clone)]
-struct Made {
+pub(crate) struct Made {
     shell: Vec<String>,
     env: Vec<(String, String)>,
     dir: PathBuf,
@@ -188,6 +189,20 @@ impl Made {
     fn new(file: &File, task: &Task, store: Option<&str>) -> Self {
         let (env, dir) = (task.env.clone(), task.dir.clone());
         Made { shell: file.shell.clone(), env, dir, store: store.map(str::to_owned) }
+    }
+
+    /// Those of nothing but a command line.
+    pub(crate) fn alone(dir: PathBuf, store: Option<&str>) -> Self {
+        let shell = ["sh", "-ec"].map(str::to_owned).to_vec();
+        Made { shell, env: Vec::new(), dir, store: store.map(str::to_owned) }
+    }
+
+    /// The command, with what it finds in its environment.
+    pub(crate) fn around(&self, command: process::Command) -> process::Command {
+        match &self.store {
+            Some(store) => command.env("TIDEGATE_STORE", store),
+            None => command,
+        }
     }
 
     /// What makes a difference to the command. The store does not.
@@ -210,10 +225,7 @@ impl Made {
         let mut words = words.into_iter();
         // A file with an empty command or shell is refused.
         let program = words.next().unwrap_or_default();
-        let mut command = process::Command::new(program).args(words).dir(&self.dir);
-        if let Some(store) = &self.store {
-            command = command.env("TIDEGATE_STORE", store);
-        }
+        let command = self.around(process::Command::new(program).args(words).dir(&self.dir));
         self.env.iter().fold(command, |command, (name, value)| command.env(name, value))
     }
 }

@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) const GRACE: Duration = Duration::from_secs(30);
 
 /// What is left of a cancelled run has this to end.
-const AFTER_CANCEL: Duration = Duration::from_secs(10);
+pub(crate) const AFTER_CANCEL: Duration = Duration::from_secs(10);
 
 /// How a run came to its end here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,10 +179,10 @@ pub(crate) fn engine_config() -> Config {
 }
 
 /// Where logs go that are of no use after the run, if the store keeps none.
-struct Logs(Option<PathBuf>);
+pub(crate) struct Logs(pub(crate) Option<PathBuf>);
 
 impl Logs {
-    fn of(place: &Place) -> Result<Self, Failure> {
+    pub(crate) fn of(place: &Place) -> Result<Self, Failure> {
         use std::os::unix::fs::DirBuilderExt as _;
         if !place.is_memory() {
             return Ok(Logs(None));

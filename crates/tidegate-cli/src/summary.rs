@@ -35,12 +35,12 @@ pub(crate) struct Summary {
 }
 
 /// A command that has failed, or was not come to.
-#[derive(Debug)]
-struct Failed {
-    name: String,
-    why: String,
-    command: String,
-    log: Option<PathBuf>,
+#[derive(Debug, Clone)]
+pub(crate) struct Failed {
+    pub(crate) name: String,
+    pub(crate) why: String,
+    pub(crate) command: String,
+    pub(crate) log: Option<PathBuf>,
 }
 
 /// Looks at how the run stands in the store.
@@ -168,7 +168,7 @@ impl Failed {
     }
 
     /// In lines. The log is named if it stays.
-    fn lines(&self, logs_stay: bool) -> Vec<String> {
+    pub(crate) fn lines(&self, logs_stay: bool) -> Vec<String> {
         let mut lines = vec![
             format!("failed: {}: {}", self.name, self.why),
             format!("  command: {}", self.command),

@@ -316,7 +316,6 @@ impl Teller {
     }
 
     /// How much is still to be written.
-    #[expect(dead_code, reason = "for commands with very many inputs")]
     pub(crate) fn behind(&self) -> usize {
         self.shared.lock().outs.len()
     }

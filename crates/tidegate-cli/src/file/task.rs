@@ -10,7 +10,8 @@ use tidegate::{Backoff, LimitUse, When};
 use toml::de::{DeTable, DeValue};
 
 /// How often a condition is looked at, unless the file says otherwise.
-const EVERY: Duration = Duration::from_secs(5);
+/// How often it is looked unless said otherwise.
+pub(crate) const EVERY: Duration = Duration::from_secs(5);
 
 /// What a task has from the file around it.
 #[derive(Clone, Copy)]

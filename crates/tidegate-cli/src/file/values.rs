@@ -74,14 +74,14 @@ pub(crate) fn rate(text: &str) -> Option<(u32, Duration)> {
 }
 
 /// `host:port`.
-pub(super) fn is_address(text: &str) -> bool {
+pub(crate) fn is_address(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         let plain = !host.is_empty() && !host.contains(['/', ' ']);
         plain && port.len() <= 5 && natural(port).is_some_and(|port| port <= u32::from(u16::MAX))
     })
 }
 
-pub(super) fn is_url(text: &str) -> bool {
+pub(crate) fn is_url(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(' '))
 }

@@ -1,0 +1,461 @@
+//! Inputs on their way: read, begun, done.
+//!
+//! Three meet here: the thread that reads ([`Flow::push`]), the task that begins runs of inputs
+//! ([`Flow::next`]), and the worker's entries, which say what becomes of each ([`Flow::hear`]). At most
+//! [`AHEAD_MAX`] are read and not done, however many there are.
+//!
+//! When as many have failed as may, the flow stops: from that instant no command is begun, since a
+//! failure is heard of before its slot is free for another.
+
+use super::words::Template;
+use crate::summary::Failed;
+use crate::tell::{Fact, How, Teller, Try, Who, written_short};
+use crate::view::cause;
+use crate::waves::plain;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tidegate::engine::{EntryEvent, EntryStage, Reason};
+use tidegate::{Backoff, Engine, RunId};
+use tokio::sync::Notify;
+
+/// So many inputs are read and not done, at most.
+const AHEAD_MAX: u64 = 10_000;
+
+/// The reader goes on when there is room for so many.
+const ROOM: u64 = 1_000;
+
+/// And so many bytes wait to be begun.
+const BYTES_MAX: usize = 16 << 20;
+
+/// So many inputs are begun in one run.
+const CHUNK_MAX: usize = 1_000;
+
+/// And so many bytes, of which JSON may make six times as many and has to stay below 1 MiB.
+const CHUNK_BYTES_MAX: usize = 128 << 10;
+
+/// What commands have written and is not shown yet: above this no further ones are begun.
+const BEHIND_MAX: usize = 10_000;
+
+/// How often it is looked whether it is shown.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// So many failures are remembered.
+pub(super) const FAILURES_MAX: usize = 10;
+
+/// What one command is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Given {
+    /// Which it is, from 1.
+    pub(super) number: u64,
+    pub(super) inputs: Vec<Vec<u8>>,
+}
+
+impl Given {
+    fn len(&self) -> usize {
+        self.inputs.iter().map(Vec::len).sum()
+    }
+
+    /// As it is stored: the number, then each input as text, or in hexadecimal if it is none.
+    fn to_json(&self) -> Value {
+        let inputs = self.inputs.iter().map(|input| bytes_to_json(input));
+        Value::Array([json!(self.number)].into_iter().chain(inputs).collect())
+    }
+
+    pub(super) fn from_json(value: &Value) -> Option<Self> {
+        let (number, inputs) = value.as_array()?.split_first()?;
+        let inputs = inputs.iter().map(bytes_from_json).collect::<Option<Vec<_>>>()?;
+        Some(Given { number: number.as_u64()?, inputs })
+    }
+
+    /// For people.
+    fn label(&self) -> String {
+        let inputs = self.inputs.iter().map(|input| plain(&String::from_utf8_lossy(input)));
+        plain(&inputs.collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// Text as it is, anything else in hexadecimal.
+pub(super) fn bytes_to_json(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!(text),
+        Err(_) => {
+            json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() })
+        }
+    }
+}
+
+pub(super) fn bytes_from_json(value: &Value) -> Option<Vec<u8>> {
+    if let Some(text) = value.as_str() {
+        return Some(text.as_bytes().to_vec());
+    }
+    let hex = value["hex"].as_str()?.as_bytes();
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let byte = |two: &[u8]| u8::try_from(digit(two[0])? * 16 + digit(*two.get(1)?)?).ok();
+    hex.chunks(2).map(byte).collect()
+}
+
+/// What there is to do next for the one who begins runs.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// There are inputs to begin a run of.
+    Begin,
+    /// All that was read is begun, and no more comes.
+    Over,
+    /// Too much has failed, and nothing is under way any more.
+    Stop,
+}
+
+/// The inputs of a run.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    /// The number of the first.
+    pub(super) first: u64,
+    pub(super) list: Vec<Value>,
+}
+
+/// What has become of everything.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Score {
+    /// Commands there are inputs for, as far as these were read.
+    pub(super) read: u64,
+    /// Whether they were read to their end.
+    pub(super) ended: bool,
+    /// What went wrong in reading them.
+    pub(super) wrong: Option<String>,
+    /// Inputs that had succeeded before.
+    pub(super) before: u64,
+    pub(super) succeeded: u64,
+    pub(super) failed: u64,
+    /// The first of those that failed.
+    pub(super) failures: Vec<Failed>,
+    /// Whether nothing more is begun because too much has failed.
+    pub(super) stopped: bool,
+}
+
+/// How failures are taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// After so many nothing more is begun.
+    pub(super) failures_max: Option<u64>,
+    pub(super) retries: u32,
+    pub(super) slots: u32,
+}
+
+pub(super) struct Flow {
+    rules: Rules,
+    /// What commands are called among themselves.
+    name: String,
+    template: Template,
+    teller: Teller,
+    engine: OnceLock<Engine>,
+    state: Mutex<State>,
+    /// For the reader: there is room again, or no need for more.
+    room: Condvar,
+    /// For the one who begins runs.
+    news: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    score: Score,
+    /// Read, not begun.
+    queue: VecDeque<Given>,
+    bytes: usize,
+    /// Whether no more will be read.
+    is_read: bool,
+    /// Read, not done.
+    ahead: u64,
+    /// The runs of inputs that are begun, by their first: how many there are, how many are done.
+    chunks: BTreeMap<u64, (u64, u64)>,
+    /// Commands that are under way.
+    active: HashMap<(RunId, String), Given>,
+}
+
+impl Flow {
+    pub(super) fn new(rules: Rules, name: String, template: Template, teller: Teller) -> Self {
+        Flow {
+            rules,
+            name,
+            template,
+            teller,
+            engine: OnceLock::new(),
+            state: Mutex::default(),
+            room: Condvar::new(),
+            news: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where logs are is known to the engine.
+    pub(super) fn set_engine(&self, engine: Engine) {
+        // It is set once.
+        let _ = self.engine.set(engine);
+    }
+
+    pub(super) fn template(&self) -> &Template {
+        &self.template
+    }
+
+    pub(super) fn score(&self) -> Score {
+        self.lock().score.clone()
+    }
+
+    // The reader's side.
+
+    /// Takes what was read, when there is room for it; false if no more is wanted.
+    pub(super) fn push(&self, given: Given) -> bool {
+        let mut state = self.lock();
+        if state.ahead >= AHEAD_MAX || state.bytes >= BYTES_MAX {
+            let is_full = |state: &mut State| {
+                !state.score.stopped
+                    && (state.ahead > AHEAD_MAX - ROOM || state.bytes > BYTES_MAX / 2)
+            };
+            let waited = self.room.wait_while(state, is_full);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.score.stopped {
+            return false;
+        }
+        state.score.read += 1;
+        state.ahead += 1;
+        state.bytes += given.len();
+        state.queue.push_back(given);
+        let is_ready = self.is_ready(&state);
+        drop(state);
+        if is_ready {
+            self.news.notify_one();
+        }
+        true
+    }
+
+    /// One had succeeded before.
+    pub(super) fn was_done(&self) {
+        self.lock().score.before += 1;
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&self, wrong: Option<String>) {
+        let mut state = self.lock();
+        state.is_read = true;
+        // What is not wanted any more has not come to its end.
+        state.score.ended = wrong.is_none() && !state.score.stopped;
+        state.score.wrong = wrong;
+        drop(state);
+        self.news.notify_one();
+    }
+
+    // The side of the one who begins runs.
+
+    /// Whether it pays to begin what is there: it would stand still otherwise, or it is enough.
+    fn is_ready(&self, state: &State) -> bool {
+        let begun = state.ahead - state.queue.len() as u64;
+        !state.queue.is_empty()
+            && (begun < u64::from(self.rules.slots) * 2 + 16
+                || state.queue.len() >= CHUNK_MAX
+                || state.bytes >= CHUNK_BYTES_MAX
+                || state.is_read)
+    }
+
+    /// What there is to do, once there is something. Whoever asks and goes away has taken nothing.
+    /// `begins`: whether more can be begun.
+    pub(super) async fn next(&self, begins: bool) -> Next {
+        loop {
+            let news = self.news.notified();
+            let is_behind = self.teller.behind() > BEHIND_MAX;
+            {
+                let state = self.lock();
+                if state.score.stopped {
+                    if state.active.is_empty() {
+                        return Next::Stop;
+                    }
+                } else if begins && self.is_ready(&state) && !is_behind {
+                    return Next::Begin;
+                } else if begins && state.is_read && state.queue.is_empty() {
+                    return Next::Over;
+                }
+            }
+            match is_behind {
+                true => tokio::time::sleep(LOOK_EVERY).await,
+                false => news.await,
+            }
+        }
+    }
+
+    /// The inputs of the next run.
+    pub(super) fn begin(&self) -> Chunk {
+        let chunk = self.lock().begin();
+        self.teller.tell(Fact::More(chunk.list.len() as u64));
+        self.room.notify_all();
+        chunk
+    }
+
+    /// The run of which this was the first has ended. Some may not have been run: somebody has
+    /// cancelled them.
+    pub(super) fn chunk_ended(&self, first: u64) {
+        let mut state = self.lock();
+        if let Some((count, done)) = state.chunks.remove(&first) {
+            state.ahead -= count - done;
+        }
+        drop(state);
+        self.room.notify_all();
+    }
+
+    // The side of the entries.
+
+    /// Whether no command is to be begun any more.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.lock().score.stopped
+    }
+
+    /// Something becomes of a command.
+    pub(super) fn hear(&self, event: &EntryEvent<'_>) {
+        let key = (event.run, event.task.to_owned());
+        if let EntryStage::Begins { item } = &event.stage {
+            let value = item.and_then(|item| serde_json::from_slice(item).ok());
+            let given = value.and_then(|value| Given::from_json(&value));
+            let mut state = self.lock();
+            if let (Some(given), false) = (given, state.score.stopped) {
+                let (who, log) = (self.who(&given), self.log(event));
+                state.active.insert(key, given);
+                drop(state);
+                self.teller.tell(Fact::Began {
+                    who,
+                    attempt: self.attempt(event),
+                    slot: None,
+                    log,
+                });
+            }
+            return;
+        }
+        let mut state = self.lock();
+        // One that was held back was never under way.
+        let Some(given) = state.active.remove(&key) else { return };
+        let fact = self.ended(&mut state, &given, event);
+        let is_read = state.is_read || state.score.stopped;
+        let wakes = self.is_ready(&state) || is_read && state.active.is_empty();
+        let has_room = state.score.stopped || state.ahead <= AHEAD_MAX - ROOM;
+        drop(state);
+        self.teller.tell(fact);
+        if wakes {
+            self.news.notify_one();
+        }
+        if has_room {
+            self.room.notify_all();
+        }
+    }
+
+    fn ended(&self, state: &mut State, given: &Given, event: &EntryEvent<'_>) -> Fact {
+        let (who, attempt, log) = (self.who(given), self.attempt(event), self.log(event));
+        match &event.stage {
+            EntryStage::Succeeded => {
+                state.done(given.number);
+                state.score.succeeded += 1;
+                Fact::Ended { who, how: How::Succeeded, attempt, why: String::new(), log }
+            }
+            EntryStage::Failed { error, is_final: false, .. } => {
+                // A chance of one half is in the middle.
+                let pause = Backoff::default().pause(event.attempt, 0.5);
+                let (why, pause) = (cause(error), format!("in about {}", written_short(pause)));
+                Fact::Retried { who, attempt, why, pause }
+            }
+            EntryStage::Failed { error, reason, .. } => {
+                state.done(given.number);
+                state.score.failed += 1;
+                state.score.stopped |=
+                    self.rules.failures_max.is_some_and(|max| state.score.failed >= max);
+                let why = cause(error);
+                if state.score.failures.len() < FAILURES_MAX {
+                    let name = given.label();
+                    let command = self.template.text(given.number, &given.inputs);
+                    let (why, log) = (why.clone(), log.clone());
+                    state.score.failures.push(Failed { name, why, command, log });
+                }
+                let is_timeout = *reason == Reason::Timeout;
+                let how = if is_timeout { How::TimedOut } else { How::Failed };
+                Fact::Ended { who, how, attempt, why, log }
+            }
+            _ => Fact::Interrupted { who },
+        }
+    }
+
+    fn who(&self, given: &Given) -> Who {
+        let name = format!("{}[{}]", self.name, given.number);
+        Who { name, input: Some(given.label()), is_item: true }
+    }
+
+    fn attempt(&self, event: &EntryEvent<'_>) -> Try {
+        Try { number: event.attempt, of: self.rules.retries.saturating_add(1) }
+    }
+
+    fn log(&self, event: &EntryEvent<'_>) -> Option<PathBuf> {
+        self.engine.get()?.log(event.run, event.task, event.attempt)
+    }
+}
+
+impl State {
+    /// Takes as many as one run should have.
+    fn begin(&mut self) -> Chunk {
+        let (mut list, mut first, mut bytes) = (Vec::new(), None, 0);
+        while let Some(given) = self.queue.pop_front() {
+            let more = bytes + given.len();
+            if !list.is_empty() && (list.len() >= CHUNK_MAX || more > CHUNK_BYTES_MAX) {
+                self.queue.push_front(given);
+                break;
+            }
+            bytes = more;
+            first.get_or_insert(given.number);
+            list.push(given.to_json());
+        }
+        self.bytes -= bytes;
+        let first = first.unwrap_or_default();
+        self.chunks.insert(first, (list.len() as u64, 0));
+        Chunk { first, list }
+    }
+
+    /// One of those that are begun has come to its end.
+    fn done(&mut self, number: u64) {
+        if let Some((_, (_, done))) = self.chunks.range_mut(..=number).next_back() {
+            *done += 1;
+            self.ahead -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_of_an_input_is_what_it_was() {
+        let inputs =
+            vec![b"a b".to_vec(), b"\xff\0x".to_vec(), Vec::new(), b"{\"hex\":1}".to_vec()];
+        let given = Given { number: 7, inputs };
+        assert_eq!(given.to_json().to_string(), r#"[7,"a b",{"hex":"ff0078"},"","{\"hex\":1}"]"#);
+        assert_eq!(Given::from_json(&given.to_json()), Some(given));
+        assert_eq!(Given::from_json(&json!([1, { "hex": "abc" }])), None);
+        assert_eq!(Given::from_json(&json!("x")), None);
+    }
+
+    #[test]
+    fn a_run_has_so_many_inputs_and_so_many_bytes() {
+        let mut state = State::default();
+        for number in 1..=1_500 {
+            let length = if number > 1_200 { 1_000 } else { 1 };
+            state.queue.push_back(Given { number, inputs: vec![vec![b'a'; length]] });
+            state.bytes += length;
+        }
+        let mut sizes = Vec::new();
+        while !state.queue.is_empty() {
+            let chunk = state.begin();
+            sizes.push((chunk.first, chunk.list.len()));
+        }
+        assert_eq!(sizes, [(1, 1_000), (1_001, 330), (1_331, 131), (1_462, 39)]);
+        assert_eq!(state.bytes, 0);
+    }
+}
