@@ -11,11 +11,16 @@ use std::time::Duration;
 
 /// What stands in the place of an input.
 const PLACEHOLDERS: &str = "\
-An input stands in the place of {} in COMMAND, or else behind it. {/} is its last
-part, {//} the folder it is in, {.} the input without its extension, {/.} its last
-part without its extension; {#} is the number of the command. Inputs are lines of
-stdin, of a file (-a) or the words behind :::, and lines that are empty are none.
-Options of tidegate come before COMMAND, those behind it are the command's.";
+An input stands in the place of {} in COMMAND, or else behind it. {/} is its
+last part, {//} the folder it is in, {.} the input without its extension, {/.}
+the last part without its extension, {#} the number of the command.
+
+Inputs are the lines of stdin or of a file (-a), of which empty ones are none,
+or the words behind :::. With --resume they are given again, and those that
+have succeeded are left out. Options behind COMMAND are its own.
+
+To wait for: file:PATH, tcp:HOST:PORT, http:URL, command:LINE, signal:NAME or
+delay:TIME; of several, for all.";
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -44,7 +49,7 @@ pub(crate) struct Each {
     /// Go on after failures
     #[arg(long, conflicts_with = "max_fail")]
     pub(crate) keep_going: bool,
-    /// Begin nothing more after so many failures; 1 unless set
+    /// Stop after so many failures; 1 unless set
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     pub(crate) max_fail: Option<NonZeroU64>,
     /// Attempts after the first
@@ -53,10 +58,10 @@ pub(crate) struct Each {
     /// How long a command may take
     #[arg(long, value_name = "TIME", value_parser = parse_timeout, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
-    /// Before all: file:PATH, tcp:HOST:PORT, http:URL, command:LINE, signal:NAME or delay:TIME
+    /// Begin when this is so, as in file:PATH
     #[arg(long, value_name = "WHAT", value_parser = wait_for::parse)]
     pub(crate) wait_for: Vec<WaitFor>,
-    /// Leave out what has succeeded in the latest run of COMMAND, or in this one
+    /// Go on with COMMAND's latest run, or this one
     #[arg(long, value_name = "RUN", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) resume: Option<String>,
     #[command(flatten)]

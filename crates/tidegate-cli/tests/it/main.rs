@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot happen in a test fails it")]
 
 mod dry_run;
+mod each;
 mod examples;
 mod keeping;
 mod looking;

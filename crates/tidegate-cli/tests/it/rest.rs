@@ -10,6 +10,7 @@ fn help_says_what_there_is() {
     for (name, arguments) in [
         ("help", &["--help"][..]),
         ("help-run", &["run", "--help"]),
+        ("help-each", &["each", "--help"]),
         ("help-submit", &["submit", "--help"]),
         ("help-worker", &["worker", "--help"]),
         ("help-init", &["init", "--help"]),

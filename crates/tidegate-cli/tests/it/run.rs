@@ -73,6 +73,16 @@ fn a_failure_is_tried_again_and_each_attempt_is_told() {
     golden("golden/retries.txt", &calm(&answer.err));
 }
 
+/// What commands write is in their logs; as a value it would have to fit into one.
+#[test]
+fn items_may_write_as_much_as_they_like() {
+    let numbers: Vec<String> = (0..30).map(|number| number.to_string()).collect();
+    let scene = scene(&format!(
+        "[tasks.much]\neach = {{ items = {numbers:?} }}\nrun = \"head -c 70000 /dev/zero | tr '\\\\0' {{}}\"\n",
+    ));
+    assert_eq!(scene.call(&["run"]).succeeded().len(), 30 * 70_000);
+}
+
 #[test]
 fn a_time_out_ends_the_command_and_what_it_has_started() {
     let scene = scene(&format!("[tasks.a]\ntimeout = \"300ms\"\nrun = \"\"\"{LONG}\"\"\"\n"));

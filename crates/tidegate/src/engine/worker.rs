@@ -200,10 +200,17 @@ impl Worker {
             self.perform();
             self.hand_in();
             self.publish_metrics();
-            if self.closing.is_some() && self.dispatcher.is_idle() && self.turn.is_none() {
+            if self.closing.is_some() && self.is_idle() {
                 return self.finish().await;
             }
         }
+    }
+
+    /// Whether nothing is left to be done. A command that somebody has cancelled is not this worker's any
+    /// more, and it is still this worker who sees to its end.
+    fn is_idle(&self) -> bool {
+        let is_ending = |live: &Live| live.manner == Manner::Orderly && !live.succeeded;
+        self.dispatcher.is_idle() && self.turn.is_none() && !self.entries.values().any(is_ending)
     }
 
     /// Waits for the next thing to happen.

@@ -178,6 +178,19 @@ on_every_store! {
         assert_eq!((status.tasks[0].kind, status.tasks[0].entries), (Kind::Succeeded, 2));
     }
 
+    /// It was let go of in the middle of its end, and killed with the runtime.
+    async fn a_shutdown_sees_a_cancelled_command_to_its_end(place: Place) {
+        let folder = tempfile::tempdir().unwrap();
+        let line = "trap 'sleep 0.1; echo >> said; exit' TERM; echo >> begun; \
+                    while :; do sleep 0.01; done";
+        let task = Task::command("polite", Command::shell(line).dir(folder.path()));
+        let (engine, run) = started(place.engine(), task).await;
+        begun(folder.path(), 1).await;
+        assert!(run.cancel().await.unwrap());
+        engine.shutdown(HOUR).await;
+        assert_eq!(lines(folder.path().join("said")).len(), 1);
+    }
+
     async fn a_command_within_the_grace_ends_by_itself(place: Place) {
         let folder = tempfile::tempdir().unwrap();
         let line = "echo > begun; until [ -e enough ]; do sleep 0.01; done; echo done";
