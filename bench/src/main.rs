@@ -1,11 +1,13 @@
 //! Measures tidegate against references taken in the same run.
 //!
 //! `cargo run --release -p tidegate-bench` prints a table, then one JSON line per figure. Names
-//! given as arguments (`p1 p5 p9`) pick figures; `bare` alone prints the bare SQLite loops. `crash
+//! given as arguments (`p1 p5 p9`) pick figures; `p8` and `p10` measure the binary that `cargo build
+//! --release -p tidegate-cli` makes; `bare` alone prints the bare SQLite loops. `crash
 //! [KILLS] [--processes WORKERS]` kills real workers again and again, `poison` runs a task that kills
 //! its own.
 
 mod bare;
+mod commands;
 mod crash;
 mod deferred;
 mod figure;
@@ -42,7 +44,7 @@ fn main() {
     if wanted == ["bare"] {
         return bare::show();
     }
-    let all: [(&str, Measure); 11] = [
+    let all: [(&str, Measure); 14] = [
         ("p1", slots::measure),
         ("p2", store::measure_lives),
         ("p3", store::measure_start),
@@ -50,7 +52,10 @@ fn main() {
         ("p5", || [deferred::measure(), waiting::measure()].into_iter().flatten().collect()),
         ("p5f", files::measure),
         ("p6", grown::measure_growth),
+        ("p8", commands::measure_many),
+        ("p8m", commands::measure_memory),
         ("p9", stream::measure),
+        ("p10", commands::measure_start),
         ("p11", processes::measure),
         ("p12", grown::measure_long),
         ("parked", parked::measure),
@@ -63,7 +68,7 @@ fn main() {
     let mut figures = Vec::new();
     for (name, measure) in all {
         // The long ones only when they are asked for.
-        let is_long = matches!(name, "p12" | "parked");
+        let is_long = matches!(name, "p8m" | "p12" | "parked");
         if wanted.is_empty() && !is_long || wanted.iter().any(|wanted| wanted == name) {
             eprintln!("measuring {name} …");
             figures.extend(measure());

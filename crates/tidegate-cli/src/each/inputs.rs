@@ -67,9 +67,8 @@ pub(super) fn read(source: Source, manner: Manner, done: Option<Done>, flow: &Ar
     std::thread::spawn(move || {
         let mut reader = Reader { manner, done, flow, read: 0, made: 0, gathered: Vec::new() };
         let wrong = reader.all(source).err();
-        if wrong.is_none() {
-            reader.give();
-        }
+        // What was read before something went wrong is run.
+        reader.give();
         reader.flow.end(wrong);
     });
 }
