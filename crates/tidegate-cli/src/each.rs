@@ -27,7 +27,7 @@ use crate::plan::Made;
 use crate::resume;
 use crate::run::{AFTER_CANCEL, Asked, End, GRACE, Logs, not_started, unusable, unwritable};
 use crate::store::{self, Place, Queue};
-use crate::tell::{self, Fact, Lines, Teller, Usual, written_short};
+use crate::tell::{self, Fact, Lines, Teller, Totals, Usual, written_short};
 use crate::waves::{awaited_text, count, plain};
 use flow::{Flow, Rules, Score};
 use inputs::Source;
@@ -36,7 +36,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tidegate::{Config, Engine, Retention, Run, RunOutcome};
 use words::{Template, typed};
 
@@ -109,6 +109,8 @@ impl Whole<'_> {
             let what = "--resume needs a store that outlives the process, and this is memory:";
             return Err(Failure::Wrong(what.to_owned()));
         }
+        let (teller, writer) =
+            tell::start(&self.args.usual, Lines::Failures).map_err(Failure::Wrong)?;
         place.prepare()?;
         let name = self.name();
         let old = match &self.args.resume {
@@ -117,7 +119,6 @@ impl Whole<'_> {
         };
         let queue = place.new_queue()?;
         let logs = Logs::of(&place)?;
-        let (teller, writer) = tell::start(&self.args.usual, Lines::Failures);
         let (template, slots) = (self.template.clone(), self.slots());
         let failures_max = (!self.args.keep_going)
             .then(|| self.args.max_fail.map_or(1, std::num::NonZeroU64::get));
@@ -125,7 +126,6 @@ impl Whole<'_> {
         let flow = Arc::new(Flow::new(rules, name.clone(), template, teller.clone()));
         let engine = self.start(&name, &place, &queue, &logs, &flow).await?;
         flow.set_engine(engine.clone());
-        let began = Instant::now();
         let mut done = None;
         if let Some(old) = &old {
             let look = async {
@@ -151,9 +151,12 @@ impl Whole<'_> {
         let ended = watch(&engine, &run, &mut asked).await?;
         teller.all_ended();
         let score = flow.score();
-        let again = (!place.is_memory()).then(|| again(self.args.resume.is_some()));
-        for line in self.lines(&score, ended, began.elapsed(), again.as_deref()) {
-            teller.line(line);
+        if teller.is_json() {
+            teller.tell(Fact::Finished(totals(&score, ended)));
+        } else {
+            let again = (!place.is_memory()).then(|| again(self.args.resume.is_some()));
+            let lines = self.lines(&score, ended, teller.elapsed(), again.as_deref());
+            lines.into_iter().for_each(|line| teller.line(line));
         }
         writer.finish().map_err(unwritable)?;
         Ok(ended)
@@ -280,6 +283,21 @@ impl Whole<'_> {
         let is_left = end != End::Succeeded;
         lines.extend(again.filter(|_| is_left).map(|again| format!("go on with: {again}")));
         lines
+    }
+}
+
+/// How all commands have ended, in numbers.
+fn totals(score: &Score, end: End) -> Totals {
+    let left = score.read - score.succeeded - score.failed;
+    let is_open = matches!(end, End::Interrupted | End::Terminated);
+    Totals {
+        outcome: end.as_str(),
+        total: score.read,
+        succeeded: score.succeeded,
+        failed: score.failed,
+        cancelled: if is_open { 0 } else { left },
+        unfinished: if is_open { left } else { 0 },
+        ..Totals::default()
     }
 }
 

@@ -362,7 +362,7 @@ impl Flow {
                 // A chance of one half is in the middle.
                 let pause = Backoff::default().pause(event.attempt, 0.5);
                 let (why, pause) = (cause(error), format!("in about {}", written_short(pause)));
-                Fact::Retried { who, attempt, why, pause }
+                Fact::Retried { who, attempt, why, pause, log }
             }
             EntryStage::Failed { error, reason, .. } => {
                 state.done(given.number);
