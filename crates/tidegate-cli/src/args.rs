@@ -3,7 +3,7 @@
 use crate::each::Each;
 use crate::file::{Given, Origin, PARALLEL_LIMIT, ParallelLimit, Setting};
 use crate::look::args as look;
-use crate::tell::Usual;
+use crate::tell::{Show, Usual};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -140,8 +140,12 @@ pub(crate) struct Worker {
     /// How many slots: 8, auto, or 50% of the CPUs
     #[arg(short = 'j', long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
     pub(crate) parallel_limit: Option<ParallelLimit>,
-    #[command(flatten)]
-    pub(crate) usual: Usual,
+    /// Where runs are kept: a file
+    #[arg(long, value_name = "STORE")]
+    pub(crate) store: Option<String>,
+    /// Output: grouped, prefixed, streamed, failed, none
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Show::Grouped, hide_possible_values = true, hide_default_value = true)]
+    pub(crate) show: Show,
 }
 
 #[derive(Debug, clap::Args)]
@@ -168,7 +172,10 @@ pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// A variable that counts and makes no sense.
-pub(crate) fn given(limit: Option<ParallelLimit>, timeout: Option<Duration>) -> Result<Given, String> {
+pub(crate) fn given(
+    limit: Option<ParallelLimit>,
+    timeout: Option<Duration>,
+) -> Result<Given, String> {
     let limit = limit.map(|value| Setting { value, from: Origin::CommandLine });
     let timeout = timeout.map(|value| Setting { value, from: Origin::CommandLine });
     Ok(Given {

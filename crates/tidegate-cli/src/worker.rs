@@ -4,7 +4,7 @@ use crate::file::ParallelLimit;
 use crate::plan::{ITEMS, WAIT};
 use crate::run::{self, Asked, End, GRACE, engine_config, not_started, unwritable};
 use crate::store::{self, Place};
-use crate::tell::{self, Fact, How, Lines, Teller, Try, Who};
+use crate::tell::{self, Fact, How, Lines, Teller, Try, Usual, Who};
 use crate::view::cause;
 use crate::waves::{count, plain};
 use crate::{Failure, args, submit};
@@ -23,7 +23,7 @@ const REMEMBERED_MAX: usize = 64;
 /// It cannot begin.
 pub(crate) fn work(args: &args::Worker) -> Result<End, Failure> {
     let limit = args.slots().map_err(Failure::Wrong)?;
-    let place = store::nearest(args.usual.store.as_deref())?;
+    let place = store::nearest(args.store.as_deref())?;
     if place.is_memory() {
         let what = "nobody can submit to memory: from outside; name a file with --store";
         return Err(Failure::Wrong(what.to_owned()));
@@ -47,7 +47,8 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
     let find = move |_: &str, input: Option<&[u8]>| remembered.find(&place, input);
     let engine = builder.find_workflows(find).start().await.map_err(not_started)?;
     let mut events = engine.subscribe();
-    let (teller, writer) = tell::start(&args.usual, Lines::All);
+    let (teller, writer) =
+        tell::start(&Usual::plain(args.show), Lines::All).map_err(Failure::Wrong)?;
     let mut view = View { engine: engine.clone(), teller, began: HashSet::new() };
     let (slots, queues) = (count(limit.most(cpus) as usize, "slot"), args.queue.join(", "));
     view.teller.line(format!("serving {queues} of {address} with {slots}; end it with Ctrl-C"));
@@ -151,7 +152,7 @@ impl View {
                     Happened::Cancelled => How::Cancelled,
                     Happened::Retried => {
                         let pause = "later".to_owned();
-                        return self.teller.tell(Fact::Retried { who, attempt, why, pause });
+                        return self.teller.tell(Fact::Retried { who, attempt, why, pause, log });
                     }
                     Happened::HandedBack if was_under_way => {
                         return self.teller.tell(Fact::Interrupted { who });

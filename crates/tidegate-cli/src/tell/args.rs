@@ -26,6 +26,14 @@ pub(crate) struct Usual {
     pub(crate) junit: Option<PathBuf>,
 }
 
+impl Usual {
+    /// For somebody who tells in plain lines, whatever runs.
+    pub(crate) fn plain(show: Show) -> Self {
+        let (format, progress, color) = (Format::Text, Progress::Plain, Color::Auto);
+        Usual { store: None, show, format, progress, color, junit: None }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Text,
