@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Run one command over many inputs, so many at a time
     Each(Each),
+    /// Do again what did not succeed in a run, or these tasks of it
+    Retry(Retry),
     /// Submit a file to a queue, for whoever serves it
     Submit(Submit),
     /// Serve queues: do what is submitted to them
@@ -95,6 +97,23 @@ pub(crate) struct Run {
     /// How long a task may compute, if it does not say so
     #[arg(long, value_name = "TIME", value_parser = parse_timeout, allow_negative_numbers = true)]
     pub(crate) task_timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) usual: Usual,
+    /// These tasks are done again although they have succeeded.
+    #[arg(skip)]
+    pub(crate) again: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Retry {
+    /// A number, an id or its beginning, or a name; else the latest run
+    pub(crate) run: Option<String>,
+    /// These, and what comes after them, although they have succeeded
+    #[arg(value_name = "TASK")]
+    pub(crate) tasks: Vec<String>,
+    /// How many slots: 8, auto, or 50% of the CPUs
+    #[arg(short = 'j', long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
+    pub(crate) parallel_limit: Option<ParallelLimit>,
     #[command(flatten)]
     pub(crate) usual: Usual,
 }
@@ -198,6 +217,14 @@ pub(crate) fn cpus() -> u32 {
 }
 
 impl Run {
+    /// The whole file that is found, told of like this.
+    pub(crate) fn of(usual: Usual) -> Self {
+        let (file, resume, parallel_limit, task_timeout) = (None, None, None, None);
+        let (only, skip, again) = (Vec::new(), Vec::new(), Vec::new());
+        let dry_run = false;
+        Run { file, dry_run, resume, only, skip, parallel_limit, task_timeout, usual, again }
+    }
+
     /// What goes before what the file says.
     ///
     /// # Errors

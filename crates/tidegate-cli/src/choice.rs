@@ -84,7 +84,11 @@ pub(crate) fn choose(file: &File, only: &[String], skip: &[String]) -> Result<Ch
     }
 }
 
-fn named(
+/// The tasks of these names.
+///
+/// # Errors
+/// There is none of a name.
+pub(crate) fn named(
     file: &File,
     option: &'static str,
     names: &[String],

@@ -27,6 +27,7 @@ pub(crate) use list::list;
 pub(crate) use logs::logs;
 pub(crate) use show::show;
 pub(crate) use steer::{cancel, pause, signal, unpause, wait};
+pub(crate) use target::{called, run};
 pub(crate) use why::why;
 
 use crate::Failure;
@@ -57,7 +58,7 @@ pub(crate) fn at<T>(
 }
 
 /// The same for a store at this place.
-fn at_place<T>(
+pub(crate) fn at_place<T>(
     place: &Place,
     work: impl AsyncFnOnce(&Look) -> Result<T, Failure>,
 ) -> Result<T, Failure> {

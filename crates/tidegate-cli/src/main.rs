@@ -3,7 +3,7 @@
 //! - `args`: what can be said; `file`: what a command file says.
 //! - `choice`: which of its tasks are meant; `waves`: the plan of a dry run.
 //! - `plan`: the file as a workflow, with its `items`; `store`: where its runs are kept.
-//! - `run`: runs it, or goes on (`resume`); `view` and `summary`: what there is to say of that;
+//! - `run`: runs it, or goes on (`resume`, `retry`); `view` and `summary`: what there is to say of that;
 //!   `tell`: how it is said.
 //! - `each`: one command over many inputs.
 //! - `submit`: gives a file to whoever serves a queue; `worker`: serves queues.
@@ -22,6 +22,7 @@ mod items;
 mod look;
 mod plan;
 mod resume;
+mod retry;
 mod run;
 mod schema;
 mod store;
@@ -119,6 +120,7 @@ fn perform(command: Command) -> Result<End, Failure> {
     match command {
         Command::Run(run) => run_file(&run),
         Command::Each(each) => each::each(&each),
+        Command::Retry(args) => retry::retry(args),
         Command::Submit(args) => submit::submit(&args),
         Command::Worker(args) => worker::work(&args),
         Command::List(args) => look::list(&args),

@@ -31,7 +31,7 @@ pub(crate) fn input(file: &File, only: &[String], skip: &[String]) -> Value {
     json!({ "file": path.to_string_lossy(), "only": only, "skip": skip })
 }
 
-/// The latest run of the file, or the one whose id begins like this.
+/// The latest run of the file, or the one that has this number, or whose id begins like this.
 ///
 /// # Errors
 /// There is none, more than one is meant, or somebody works on it.
@@ -51,7 +51,9 @@ pub(crate) async fn find(
         let Some(last) = runs.last() else { break };
         before = Some(last.key);
         for run in runs {
-            if run.parent.is_none() && run.id.to_string().starts_with(&wanted) {
+            let is_meant =
+                run.id.to_string().starts_with(&wanted) || run.key.0.to_string() == wanted;
+            if run.parent.is_none() && is_meant {
                 found.extend(of_file(engine, file, run).await?);
             }
         }
@@ -79,6 +81,11 @@ pub(crate) async fn find(
     Ok(Old { id: run.id, only, skip, _queue: queue })
 }
 
+/// Whether a run that works on this was submitted for others to do.
+pub(crate) fn is_submitted(input: &Value) -> bool {
+    !input["text"].is_null()
+}
+
 /// The names that an input has under a key.
 pub(crate) fn names(input: &Value, key: &str) -> Vec<String> {
     let names = input[key].as_array().into_iter().flatten();
@@ -95,7 +102,7 @@ async fn of_file(
     let value: Value =
         bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     // What was submitted is the business of whoever serves its queue.
-    let is_same = value["file"] == input(file, &[], &[])["file"] && value["text"].is_null();
+    let is_same = value["file"] == input(file, &[], &[])["file"] && !is_submitted(&value);
     Ok(is_same.then_some((run, value)))
 }
 

@@ -1,7 +1,7 @@
 //! Running a command file: an engine of its own on the store, one run, and its end.
 
 use crate::args;
-use crate::choice::{Choice, Part, choose};
+use crate::choice::{self, Choice, Part, choose};
 use crate::file::{File, ParallelLimit};
 use crate::store::{self, Place, Queue};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Who, WriteError};
@@ -86,6 +86,7 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     };
     let (only, skip) = old.as_ref().map_or((&args.only, &args.skip), |old| (&old.only, &old.skip));
     let choice = choose(file, only, skip).map_err(|error| Failure::Wrong(error.to_string()))?;
+    choice::named(file, "retry", &args.again).map_err(|error| Failure::Wrong(error.to_string()))?;
     let queue = place.new_queue()?;
     let logs = Logs::of(&place)?;
     let engine = start(file, &choice, cpus, &place, &queue, &logs).await?;
@@ -103,21 +104,26 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let mut done = HashSet::new();
     let run = match &old {
         None => engine.submit(&file.name, resume::input(file, only, skip)).await,
-        Some(old) => match engine.retry(old.id).queue(queue.name.as_str()).await {
-            Ok(Retried::Begun { run, taken_over, changed, .. }) => {
-                done.extend(taken_over.iter().filter_map(|name| file.graph.find(name)));
-                tell_of_retry(file, &teller, (&old.id, &run), &taken_over, &changed);
-                Ok(run)
+        Some(old) => {
+            match engine.retry(old.id).queue(queue.name.as_str()).only(&args.again).await {
+                Ok(Retried::Begun { run, taken_over, changed, .. }) => {
+                    done.extend(taken_over.iter().filter_map(|name| file.graph.find(name)));
+                    tell_of_retry(file, &teller, (&old.id, &run), &taken_over, &changed);
+                    Ok(run)
+                }
+                Ok(_) => {
+                    teller.line(format!(
+                        "nothing is left to do: all of run {} has succeeded",
+                        old.id
+                    ));
+                    let outcome = End::Succeeded.as_str();
+                    teller.tell(Fact::Finished(Totals { outcome, ..Totals::default() }));
+                    engine.shutdown(Duration::ZERO).await;
+                    return writer.finish().map(|()| End::Succeeded).map_err(unwritable);
+                }
+                Err(error) => Err(error),
             }
-            Ok(_) => {
-                teller.line(format!("nothing is left to do: all of run {} has succeeded", old.id));
-                let outcome = End::Succeeded.as_str();
-                teller.tell(Fact::Finished(Totals { outcome, ..Totals::default() }));
-                engine.shutdown(Duration::ZERO).await;
-                return writer.finish().map(|()| End::Succeeded).map_err(unwritable);
-            }
-            Err(error) => Err(error),
-        },
+        }
     };
     let run = run.map_err(unusable)?;
     drop(old);

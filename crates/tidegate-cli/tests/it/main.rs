@@ -12,6 +12,7 @@ mod places;
 mod queues;
 mod rest;
 mod resume;
+mod retrying;
 mod run;
 mod running;
 mod screen;

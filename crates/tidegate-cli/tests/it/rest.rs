@@ -11,6 +11,7 @@ fn help_says_what_there_is() {
         ("help", &["--help"][..]),
         ("help-run", &["run", "--help"]),
         ("help-each", &["each", "--help"]),
+        ("help-retry", &["retry", "--help"]),
         ("help-submit", &["submit", "--help"]),
         ("help-worker", &["worker", "--help"]),
         ("help-init", &["init", "--help"]),
