@@ -19,7 +19,7 @@
 use crate::engine::{Child, RunStatus};
 use crate::error::Closed;
 use crate::journal::Journal;
-use crate::slot::{InLine, SlotToken};
+use crate::slot::{InLine, SlotToken, Taken};
 use crate::sync::{Mutex, Wakers, lock};
 use crate::task_error::TaskError;
 use crate::tide::Tide;
@@ -108,6 +108,8 @@ pub(crate) struct Attempt {
 struct Slot {
     /// Gone once the attempt is over.
     token: Option<SlotToken>,
+    /// The numbers of its units, if it has any.
+    numbers: Option<Box<Taken>>,
     line: Option<InLine>,
     /// Waits that wait, and when the first of them is over at the latest, if that is known.
     waiting: u32,
@@ -171,6 +173,7 @@ impl Attempt {
             tide: token.pool().tide().clone(),
             slot: Mutex::new(Slot {
                 token: Some(token),
+                numbers: None,
                 line: None,
                 waiting: 0,
                 due: None,
@@ -185,6 +188,16 @@ impl Attempt {
             }),
             polled: AtomicBool::new(false),
         }
+    }
+
+    /// Gives numbers to the units of its slot, for as long as it lasts.
+    pub(crate) fn set_numbers(&mut self, numbers: Option<Taken>) {
+        lock(&self.slot).numbers = numbers.map(Box::new);
+    }
+
+    /// The first of these numbers.
+    pub(crate) fn slot_number(&self) -> Option<u32> {
+        lock(&self.slot).numbers.as_ref()?.first()
     }
 
     /// Whether its body is being polled at this moment: what is dropped then is dropped by the body,
@@ -419,9 +432,9 @@ impl Attempt {
     /// the handle.
     pub(crate) fn end(&self) -> Option<SlotToken> {
         let mut slot = lock(&self.slot);
-        let (token, line) = (slot.token.take(), slot.line.take());
+        let (token, line, numbers) = (slot.token.take(), slot.line.take(), slot.numbers.take());
         drop(slot);
-        drop(line);
+        drop((line, numbers));
         token
     }
 }

@@ -31,6 +31,8 @@ mod run;
 mod shutdown;
 mod signal;
 mod submit;
+#[cfg(unix)]
+mod suspend;
 mod worker;
 mod workflows;
 
@@ -62,7 +64,7 @@ pub use tidegate_core::store::{
 };
 
 use self::workflows::Workflows;
-use crate::slot::{SlotPool, SlotToken};
+use crate::slot::{Numbers, SlotPool, SlotToken};
 use serde::Serialize;
 use std::fmt;
 use std::future::poll_fn;
@@ -140,6 +142,11 @@ pub(crate) struct Shared {
     waiting_max: Option<u32>,
     /// Where commands leave their logs.
     logs: Option<PathBuf>,
+    /// Of the slots of commands.
+    numbers: Arc<Numbers>,
+    /// The commands that run here.
+    #[cfg(unix)]
+    running: crate::process::Running,
     /// Fails when nobody prunes in the background any more.
     prunes: watch::Receiver<()>,
     watch: Watch,

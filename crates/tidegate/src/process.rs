@@ -8,6 +8,7 @@
 //! - `output`: copies what it writes into a log and keeps the last part in memory;
 //! - `notes` and `unfinished`: writes down which commands a worker has begun, and reads it, so that
 //! - `takeover` can end those of a worker that died, before anybody runs them again;
+//! - `running`: which commands run at this moment, so that all can be stopped for a while;
 //! - `group` and `table`: signals to a group, and the table of processes (`/proc`, Linux).
 //!
 //! # What holds
@@ -35,6 +36,7 @@
 mod group;
 mod notes;
 mod output;
+mod running;
 mod spawn;
 mod spawned;
 #[cfg(target_os = "linux")]
@@ -184,6 +186,7 @@ impl<'de> Deserialize<'de> for Finished {
 }
 
 pub(crate) use notes::Notes;
+pub(crate) use running::Running;
 pub(crate) use spawn::{SpawnError, Start, spawn};
 #[cfg(test)]
 pub(crate) use spawned::{Ended, Spawned};

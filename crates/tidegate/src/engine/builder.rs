@@ -506,11 +506,14 @@ impl EngineBuilder {
         let id = store.enlist(worker).await?;
         let logs = self.config.logs.take().or_else(|| store.logs());
         #[cfg(unix)]
+        let running = crate::process::Running::default();
+        #[cfg(unix)]
         {
             let logs = logs.clone();
             let notes = store.notes(id).map(crate::process::Notes::new);
             let logs = logs.map(|folder| (folder, self.config.log_max));
-            let commands: Arc<dyn Any + Send + Sync> = Arc::new(Commands { notes, logs });
+            let commands: Arc<dyn Any + Send + Sync> =
+                Arc::new(Commands { notes, logs, running: running.clone() });
             self.states.insert(TypeId::of::<Commands>(), commands);
         }
         let pool = SlotPool::new(self.config.slots).expect("the settings were checked");
@@ -536,6 +539,9 @@ impl EngineBuilder {
             watch: self.watch,
             waiting_max: self.config.waiting_max,
             logs,
+            numbers: Default::default(),
+            #[cfg(unix)]
+            running,
             prunes,
         });
         let retention = if serves { self.config.retention } else { Retention::default() };

@@ -9,7 +9,7 @@ use crate::error::{Closed, Panic};
 use crate::gate::{Gate, Passed};
 use crate::handle::TaskHandle;
 use crate::journal::Journal;
-use crate::slot::{InLine, SlotPool, SlotToken};
+use crate::slot::{InLine, SlotPool, SlotToken, Taken};
 use crate::task::{Body, Entered, Manner, Returned};
 use crate::task_error::TaskError;
 use crate::trace;
@@ -410,20 +410,30 @@ async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
             None => tokio::task::yield_now().await,
         }
     }
-    entry.publish(|task| What::Began { task, attempt: entry.number });
     let Entering { claimed, body, states, mut report, .. } = *entering;
+    let is_command = body.manner() == Manner::Orderly;
+    let numbers = is_command.then(|| entry.shared.numbers.take(slot.weight()));
+    let number = numbers.as_ref().and_then(Taken::first);
+    entry.publish(|task| What::Began { task, attempt: entry.number, slot: number });
     report.hook = body.hook();
     if let Some(hook) = &report.hook {
-        entry.tell(hook, EntryStage::Begins { item: claimed.given.item.as_deref() });
+        let item = claimed.given.item.as_deref();
+        entry.tell(hook, EntryStage::Begins { item, slot: number });
     }
-    let attempt = attempt(&entry, claimed.execution(), slot);
+    let attempt = attempt(&entry, claimed.execution(), slot, numbers);
     let around = Around { number: claimed.index.as_u32(), given: claimed.given, states };
     let gate = Gate::new(attempt, |attempt| body.enter(around, TaskHandle::of(attempt.clone())));
     Some((report, gate))
 }
 
-fn attempt(entry: &Arc<Entry>, execution: TaskExecutionId, slot: SlotToken) -> Arc<Attempt> {
+fn attempt(
+    entry: &Arc<Entry>,
+    execution: TaskExecutionId,
+    slot: SlotToken,
+    numbers: Option<Taken>,
+) -> Arc<Attempt> {
     let mut attempt = Attempt::new(slot);
+    attempt.set_numbers(numbers);
     attempt.id = execution;
     attempt.observer = Some(entry.clone());
     let attempt = Arc::new(attempt);

@@ -41,6 +41,9 @@ pub enum What {
         task: String,
         /// In which attempt.
         attempt: u32,
+        /// The number of its slot, of a [command](crate::Task::command): what it finds in
+        /// `TIDEGATE_SLOT`.
+        slot: Option<u32>,
     },
     /// A task waits and has given its slot back.
     Deferred {

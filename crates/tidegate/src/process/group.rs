@@ -5,7 +5,7 @@
 //! reaped, and afterwards while a member is left. That is what the questions here rest on.
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use std::time::Duration;
 
 /// Pauses between two looks at something that will be over soon: short at first, then so long that
@@ -54,6 +54,20 @@ impl Group {
 
     pub(super) fn kill(self) {
         self.signal(Signal::KILL);
+    }
+
+    pub(super) fn suspend(self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(super) fn unsuspend(self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Whether its leader is a child of ours that was not reaped.
+    pub(super) fn has_own_leader(self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        rustix::process::waitid(WaitId::Pid(self.0), look).is_ok()
     }
 
     /// Nobody there, or nobody we may signal: both are found out by looking who is left.

@@ -3,6 +3,7 @@
 use super::group::Group;
 use super::notes::{MARKER, Notes};
 use super::output::{Log, Output};
+use super::running::Running;
 use super::spawned::Spawned;
 use super::{Command, GRACE};
 use rustix::io::Errno;
@@ -24,6 +25,8 @@ pub(crate) struct Start<'a> {
     /// Where it is noted, and as what: a token that was never used before, of one printable word.
     /// An execution may begin a command several times, so its id alone is none.
     pub(crate) notes: Option<(&'a Notes, &'a str)>,
+    /// Where it is listed while it runs.
+    pub(crate) running: Option<&'a Running>,
     /// Variables that count more than those of the command.
     pub(crate) env: Vec<(&'static str, OsString)>,
     /// From TERM to KILL.
@@ -32,7 +35,8 @@ pub(crate) struct Start<'a> {
 
 impl Default for Start<'_> {
     fn default() -> Self {
-        Start { log: None, log_max: u64::MAX, notes: None, env: Vec::new(), grace: GRACE }
+        let (log_max, env) = (u64::MAX, Vec::new());
+        Start { log: None, log_max, notes: None, running: None, env, grace: GRACE }
     }
 }
 
@@ -65,7 +69,8 @@ pub(crate) fn spawn(command: &Command, start: Start<'_>) -> Result<Spawned, Spaw
     let group = number.and_then(Group::new).expect("a child that was not waited for has a number");
     let output = Output::new(child.stdout.take(), child.stderr.take(), log);
     // From here on, dropping it ends the command: also where its group cannot be noted.
-    let spawned = Spawned::new(child, group, output, noted, start.grace);
+    let listed = start.running.map(|running| running.list(group));
+    let spawned = Spawned::new(child, group, output, (noted, listed), start.grace);
     spawned.note().map_err(SpawnError::Notes)?;
     Ok(spawned)
 }

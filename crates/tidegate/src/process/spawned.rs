@@ -7,6 +7,7 @@ use super::Finished;
 use super::group::{Group, Pauses};
 use super::notes::Noted;
 use super::output::Output;
+use super::running::Listed;
 use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -29,6 +30,8 @@ pub(crate) struct Spawned {
     group: Group,
     output: Output,
     noted: Option<Noted>,
+    /// That it is running.
+    _listed: Option<Listed>,
     grace: Duration,
     over: bool,
 }
@@ -38,10 +41,10 @@ impl Spawned {
         child: Child,
         group: Group,
         output: Output,
-        noted: Option<Noted>,
+        (noted, listed): (Option<Noted>, Option<Listed>),
         grace: Duration,
     ) -> Self {
-        Spawned { child, group, output, noted, grace, over: false }
+        Spawned { child, group, output, noted, _listed: listed, grace, over: false }
     }
 
     pub(super) fn note(&self) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use super::{Body, Entered, Manner, Returned, Task};
 use crate::context::{Around, Context, encode};
 use crate::handle::TaskHandle;
-use crate::process::{self, Command, GRACE, Notes, SpawnError, Start};
+use crate::process::{self, Command, GRACE, Notes, Running, SpawnError, Start};
 use crate::task_error::TaskError;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -31,7 +31,9 @@ impl Task {
     ///
     /// What it writes goes to a log, one for each attempt, in
     /// [`Config::logs`](crate::Config::logs). In its environment are `TIDEGATE_RUN_ID`,
-    /// `TIDEGATE_TASK`, `TIDEGATE_ATTEMPT` and, if it is done for [items](Task::each),
+    /// `TIDEGATE_TASK`, `TIDEGATE_ATTEMPT`, `TIDEGATE_SLOT` (the smallest number from 1 on that no
+    /// other command of this engine has while it runs; one that takes several slots has the first of
+    /// so many numbers) and, if it is done for [items](Task::each),
     /// `TIDEGATE_INPUT`: the item, a text as it is and anything else as JSON, unless the command says
     /// itself what is there.
     ///
@@ -93,6 +95,8 @@ pub(crate) struct Commands {
     pub(crate) notes: Option<Notes>,
     /// The folder for logs, and how large one may be.
     pub(crate) logs: Option<(PathBuf, u64)>,
+    /// Those that are running.
+    pub(crate) running: Running,
 }
 
 struct Run<F, M> {
@@ -148,8 +152,10 @@ impl About {
         let item = self.item.as_ref().filter(|_| !command.sets("TIDEGATE_INPUT"));
         let item = item.map(|item| ("TIDEGATE_INPUT", item.into()));
         let attempt = handle.attempt().to_string().into();
+        let slot = handle.inner().slot_number();
+        let slot = slot.map(|slot| ("TIDEGATE_SLOT", slot.to_string().into()));
         let own = [("TIDEGATE_TASK", self.task.clone().into()), ("TIDEGATE_ATTEMPT", attempt)];
-        run.into_iter().chain(own).chain(item).collect()
+        run.into_iter().chain(own).chain(item).chain(slot).collect()
     }
 }
 
@@ -161,6 +167,7 @@ async fn run(command: &Command, about: About, handle: &TaskHandle) -> Result<Ret
         log: log.as_deref(),
         log_max: about.commands.logs.as_ref().map_or(0, |(_, max)| *max),
         notes: about.commands.notes.as_ref().map(|notes| (notes, token.as_str())),
+        running: Some(&about.commands.running),
         env: about.environment(command, handle),
         grace: GRACE,
     };

@@ -38,6 +38,8 @@ mod shutdown;
 mod signals;
 mod steps;
 mod support;
+#[cfg(unix)]
+mod suspended;
 mod versions;
 mod waiting_max;
 mod workers;

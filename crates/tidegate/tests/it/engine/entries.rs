@@ -16,8 +16,8 @@ impl Heard {
         let heard = self.0.clone();
         move |event| {
             let what = match &event.stage {
-                EntryStage::Begins { item: None } => "begins".to_owned(),
-                EntryStage::Begins { item: Some(item) } => {
+                EntryStage::Begins { item: None, .. } => "begins".to_owned(),
+                EntryStage::Begins { item: Some(item), .. } => {
                     format!("begins with {}", String::from_utf8_lossy(item))
                 }
                 EntryStage::Succeeded => "succeeded".to_owned(),

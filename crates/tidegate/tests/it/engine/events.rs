@@ -94,12 +94,12 @@ on_every_store! {
             };
             assert_eq!(story, [
                 What::Submitted,
-                What::Began { task: task(), attempt: 1 },
+                What::Began { task: task(), attempt: 1, slot: None },
                 What::Deferred { task: task(), wait: String::new() },
                 What::Resumed { task: task() },
                 What::Progress { task: task(), fraction: 0.5, message: "half".to_owned() },
                 ended(Happened::Retried, Some(Reason::Error), 1, Some("once more")),
-                What::Began { task: task(), attempt: 2 },
+                What::Began { task: task(), attempt: 2, slot: None },
                 ended(Happened::Succeeded, None, 2, None),
                 What::Finished { outcome: RunOutcome::Succeeded },
             ]);
