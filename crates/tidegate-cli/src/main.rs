@@ -4,7 +4,7 @@
 //! - `choice`: which of its tasks are meant; `waves`: the plan of a dry run.
 //! - `plan`: the file as a workflow, with its `items`; `store`: where its runs are kept.
 //! - `run`: runs it, or goes on (`resume`, `retry`); `view` and `summary`: what there is to say of that;
-//!   `tell`: how it is said.
+//!   `tell`: how it is said; `suspend`: Ctrl-Z.
 //! - `each`: one command over many inputs.
 //! - `submit`: gives a file to whoever serves a queue; `worker`: serves queues.
 //! - `look`: what is there of runs, and steering them.
@@ -28,6 +28,7 @@ mod schema;
 mod store;
 mod submit;
 mod summary;
+mod suspend;
 mod tell;
 mod view;
 mod waves;

@@ -6,7 +6,7 @@ use crate::file::{File, ParallelLimit};
 use crate::store::{self, Place, Queue};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Who, WriteError};
 use crate::view::View;
-use crate::{Failure, plan, resume, summary};
+use crate::{Failure, plan, resume, summary, suspend};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -90,6 +90,7 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let queue = place.new_queue()?;
     let logs = Logs::of(&place)?;
     let engine = start(file, &choice, cpus, &place, &queue, &logs).await?;
+    suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
     tell_of_limits(file, &engine, &teller).await?;
     if let Some(old) = &old {
         tokio::select! {

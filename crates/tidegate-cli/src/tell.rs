@@ -125,7 +125,7 @@ pub(crate) enum Fact {
     /// It is done for so many items, which are told of apart.
     Items { who: Who, count: u64 },
     /// It has failed and is tried again.
-    Retried { who: Who, attempt: Try, why: String, pause: String, log: Option<PathBuf> },
+    Retried { who: Who, attempt: Try, why: String, pause: String },
     /// It has ended, and will not be begun again. There may be a log even if it was never begun here.
     Ended { who: Who, how: How, attempt: Try, why: String, log: Option<PathBuf> },
     /// It was under way and was stopped, to be begun again some other time.
@@ -292,7 +292,7 @@ impl Teller {
                 }
             }
         }
-        state.push_output(&fact, shared.manner);
+        state.push_output(&fact, &before, shared.manner);
         if shared.manner.junit {
             state.outs.extend(case(fact, &before).map(Out::Case));
         }
@@ -363,7 +363,7 @@ impl Teller {
 
 /// The case that has come to its end with the fact.
 fn case(fact: Fact, before: &Before) -> Option<Case> {
-    let Before { took, is_group } = *before;
+    let Before { took, is_group, .. } = *before;
     match fact {
         Fact::Ended { who, how, why, log, .. } if !is_group => {
             Some(Case { who, how: Some(how), why, took, log })
@@ -404,7 +404,7 @@ impl State {
     }
 
     /// What is to be shown of what a command writes.
-    fn push_output(&mut self, fact: &Fact, manner: Manner) {
+    fn push_output(&mut self, fact: &Fact, before: &Before, manner: Manner) {
         let follower = |who: &Who, log: &PathBuf| match manner.show {
             Show::Prefixed => {
                 let label = crate::waves::plain(who.label());
@@ -417,8 +417,9 @@ impl State {
             Fact::Began { who, log: Some(log), .. } => {
                 self.outs.extend(follower(who, log).map(Out::Follow));
             }
-            Fact::Retried { who, log: Some(log), .. } => {
-                self.outs.extend(follower(who, log).map(Out::Followed));
+            Fact::Retried { who, .. } | Fact::Interrupted { who } => {
+                let follower = before.log.as_ref().and_then(|log| follower(who, log));
+                self.outs.extend(follower.map(Out::Followed));
             }
             Fact::Ended { how: How::Skipped, .. } => {}
             // It has ended in the store, and only now is it told to.

@@ -87,19 +87,14 @@ impl<'f> View<'f> {
     pub(crate) fn hear(&mut self, event: &Event) {
         let run = event.run;
         match &event.what {
-            What::Began { task, attempt } => {
+            What::Began { task, attempt, slot } => {
                 let (who, of) = match self.role(run, task) {
                     Role::Command(of) => (Who::task(task), of),
                     Role::Item(of) => (Who::item(task), of),
                     _ => return,
                 };
-                let log = self.engine.log(run, task, *attempt);
-                self.teller.tell(Fact::Began {
-                    who,
-                    attempt: tries(of, *attempt),
-                    slot: None,
-                    log,
-                });
+                let (log, attempt) = (self.engine.log(run, task, *attempt), tries(of, *attempt));
+                self.teller.tell(Fact::Began { who, attempt, slot: *slot, log });
             }
             What::Deferred { task, wait } => match self.role(run, task) {
                 Role::Waits(of) => self.waits(of),
@@ -205,9 +200,8 @@ impl<'f> View<'f> {
         };
         match how {
             Happened::Retried => {
-                let (log, pause) = (self.engine.log(run, name, attempt), again(of, attempt));
-                let attempt = tries(of, attempt);
-                self.teller.tell(Fact::Retried { who, attempt, why, pause, log });
+                let pause = again(of, attempt);
+                self.teller.tell(Fact::Retried { who, attempt: tries(of, attempt), why, pause });
             }
             Happened::HandedBack => self.teller.tell(Fact::Interrupted { who }),
             _ => {}

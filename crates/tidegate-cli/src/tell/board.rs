@@ -2,6 +2,7 @@
 
 use super::{Fact, How, Try};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Default)]
@@ -43,6 +44,7 @@ pub(super) struct Active {
     pub(super) slot: Option<u32>,
     pub(super) attempt: Try,
     pub(super) since: Duration,
+    log: Option<PathBuf>,
 }
 
 /// One that waits.
@@ -54,10 +56,12 @@ pub(super) struct Waiting {
 }
 
 /// What was known of a task before the fact.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Before {
     /// For how long it was under way, if it was.
     pub(super) took: Option<Duration>,
+    /// Its log, if it was.
+    pub(super) log: Option<PathBuf>,
     /// Whether it is done for items that are told of apart.
     pub(super) is_group: bool,
 }
@@ -71,10 +75,10 @@ impl Board {
                 (self.total, self.slots) = (*tasks, *slots);
             }
             Fact::More(count) => self.total += count,
-            Fact::Began { who, attempt, slot, .. } => {
+            Fact::Began { who, attempt, slot, log } => {
                 self.waiting.remove(&who.name);
                 let (label, attempt, slot) = (who.label().to_owned(), *attempt, *slot);
-                let active = Active { label, slot, attempt, since: now };
+                let active = Active { label, slot, attempt, since: now, log: log.clone() };
                 self.active.insert(who.name.clone(), active);
             }
             Fact::Waits { who, what } => {
@@ -99,14 +103,16 @@ impl Board {
 
     fn leaves(&mut self, name: &str, now: Duration) -> Before {
         self.waiting.remove(name);
-        let took = self.active.remove(name).map(|active| now.saturating_sub(active.since));
-        Before { took, is_group: false }
+        let Some(active) = self.active.remove(name) else { return Before::default() };
+        let took = Some(now.saturating_sub(active.since));
+        Before { took, log: active.log, is_group: false }
     }
 
     fn ends(&mut self, name: &str, how: How, now: Duration) -> Before {
         let before = self.leaves(name, now);
         if let Some(since) = self.groups.remove(name) {
-            return Before { took: Some(now.saturating_sub(since)), is_group: true };
+            let took = Some(now.saturating_sub(since));
+            return Before { took, log: None, is_group: true };
         }
         let ended = &mut self.ended;
         *match how {

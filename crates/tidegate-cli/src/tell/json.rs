@@ -39,9 +39,9 @@ pub(super) fn line(
         }
         Fact::Ended { who, how, attempt, why, log } => {
             let log = log.as_deref().filter(|_| before.took.is_some());
-            of("task_ended", who)
-                .with("outcome", how.as_str())
-                .tries(*attempt)
+            let ended = of("task_ended", who).with("outcome", how.as_str());
+            let ended = if *how == How::Skipped { ended } else { ended.tries(*attempt) };
+            ended
                 .maybe("error", Some(why.as_str()).filter(|why| !why.is_empty()))
                 .took(before.took)
                 .log(log)

@@ -20,5 +20,6 @@ mod settings;
 mod signals;
 mod steering;
 mod support;
+mod suspended;
 mod telling;
 mod terminal;

@@ -348,3 +348,26 @@ fn logs_of_tasks_with_long_names_are_told_apart() {
         scene(&format!("[tasks.{name}]\neach = {{ items = [1, 2, 3] }}\nrun = \"echo {{}}\"\n"));
     assert_eq!(scene.call(&["run", "-j1"]).succeeded(), "1\n2\n3\n");
 }
+
+#[test]
+fn each_command_has_the_number_of_a_slot_that_no_other_has() {
+    // Whoever finds its number taken cannot make the folder.
+    let one =
+        "mkdir n$TIDEGATE_SLOT; sleep 0.02; rmdir n$TIDEGATE_SLOT; echo $TIDEGATE_SLOT >> numbers";
+    let tasks: String = (0..12)
+        .map(|number| {
+            let weight = 1 + number % 2;
+            format!("[tasks.t{number}]\nweight = {weight}\nrun = \"{one}\"\n")
+        })
+        .collect();
+    let scene = scene(&tasks);
+    scene.call(&["run", "-j3"]).succeeded();
+    let numbers = scene.read("numbers");
+    assert_eq!(numbers.lines().count(), 12);
+    assert!(numbers.lines().all(|number| ["1", "2", "3"].contains(&number)), "{numbers}");
+    // The smallest that is free.
+    let scene = self::scene(
+        "[tasks.a]\nrun = \"echo $TIDEGATE_SLOT\"\n[tasks.b]\nafter = [\"a\"]\nrun = \"echo $TIDEGATE_SLOT\"\n",
+    );
+    assert_eq!(scene.call(&["run", "-j3"]).succeeded(), "1\n1\n");
+}
