@@ -4,7 +4,7 @@ use crate::args;
 use crate::choice::{self, Choice, Part, choose};
 use crate::file::{File, ParallelLimit};
 use crate::store::{self, Place, Queue};
-use crate::tell::{self, Fact, Lines, Teller, Totals, Who, WriteError};
+use crate::tell::{self, Fact, Lines, Teller, Totals, Who, WriteError, Writer};
 use crate::view::View;
 use crate::{Failure, plan, resume, summary, suspend};
 use std::collections::HashSet;
@@ -106,21 +106,20 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let run = match &old {
         None => engine.submit(&file.name, resume::input(file, only, skip)).await,
         Some(old) => {
-            match engine.retry(old.id).queue(queue.name.as_str()).only(&args.again).await {
+            let retry = engine.retry(old.id).queue(queue.name.as_str()).only(&args.again);
+            match retry.await {
                 Ok(Retried::Begun { run, taken_over, changed, .. }) => {
                     done.extend(taken_over.iter().filter_map(|name| file.graph.find(name)));
                     tell_of_retry(file, &teller, (&old.id, &run), &taken_over, &changed);
                     Ok(run)
                 }
                 Ok(_) => {
-                    teller.line(format!(
-                        "nothing is left to do: all of run {} has succeeded",
-                        old.id
-                    ));
+                    let id = old.id;
+                    teller.line(format!("nothing is left to do: all of run {id} has succeeded"));
                     let outcome = End::Succeeded.as_str();
                     teller.tell(Fact::Finished(Totals { outcome, ..Totals::default() }));
                     engine.shutdown(Duration::ZERO).await;
-                    return writer.finish().map(|()| End::Succeeded).map_err(unwritable);
+                    return say_all(writer, &mut asked, End::Succeeded).await;
                 }
                 Err(error) => Err(error),
             }
@@ -147,8 +146,15 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
         let lines = summary.lines(teller.elapsed(), again.as_deref());
         lines.into_iter().for_each(|line| teller.line(line));
     }
-    writer.finish().map_err(unwritable)?;
-    Ok(end)
+    say_all(writer, &mut asked, end).await
+}
+
+/// Waits until all that was told is written, or until told not to.
+async fn say_all(writer: Writer, asked: &mut Asked, end: End) -> Result<End, Failure> {
+    tokio::select! {
+        written = writer.finish() => written.map(|()| end).map_err(unwritable),
+        told = asked.next() => Ok(told),
+    }
 }
 
 async fn start(

@@ -451,12 +451,14 @@ impl State {
 }
 
 impl Writer {
-    /// Returns when all is written.
+    /// Returns when all is written. Dropping the future leaves the thread to it: whoever does not read
+    /// keeps nobody from going.
     ///
     /// # Errors
     /// What commands have written, or a file, could not be.
-    pub(crate) fn finish(mut self) -> Result<(), WriteError> {
-        self.end()
+    pub(crate) async fn finish(mut self) -> Result<(), WriteError> {
+        let ended = tokio::task::spawn_blocking(move || self.end());
+        ended.await.unwrap_or(Err(WriteError::Panicked))
     }
 
     fn end(&mut self) -> Result<(), WriteError> {

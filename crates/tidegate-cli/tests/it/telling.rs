@@ -1,9 +1,11 @@
 //! What is told of a run to programs, in files and pipes.
 
-use crate::running::until;
+use crate::running::{signal, until};
 use crate::support::{Scene, golden};
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 use std::process::Stdio;
 
 /// One of each kind, one after the other.
@@ -236,4 +238,39 @@ async fn a_reader_who_does_not_read_holds_up_no_task() {
     let said = String::from_utf8(said.split_off(full.len())).unwrap();
     assert!(said.contains("2 of 2 tasks succeeded") && said.contains("each[49]: succ"), "{said}");
     assert!(child.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn whoever_does_not_read_keeps_nobody_from_going() {
+    let scene = Scene::with("[tasks.a]\nrun = \"touch a\"\n");
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(&vec![b'x'; 64 << 10]).unwrap();
+    let mut command = scene.command("", &["run"]);
+    let mut child = command.stderr(writer).spawn().unwrap();
+    until("it has run", || scene.has("a")).await;
+    let process = child.id();
+    until("it goes when told", || {
+        signal("TERM", process);
+        child.try_wait().unwrap().is_some()
+    })
+    .await;
+}
+
+#[test]
+fn every_event_and_field_is_documented() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command-line.md");
+    let page = fs::read_to_string(page).unwrap();
+    let events =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/events.jsonl"));
+    for line in events.unwrap().lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        let kind = event["event"].as_str().unwrap();
+        let (_, about) = page.split_once(&format!("\n| `{kind}` | ")).expect(kind);
+        let about = about.lines().next().unwrap();
+        for field in event.as_object().unwrap().keys() {
+            let common = ["version", "event", "at", "run"].contains(&field.as_str());
+            let shown = format!("`{field}`");
+            assert!(common || about.contains(&shown), "{field} of {kind} is not in: {about}");
+        }
+    }
 }

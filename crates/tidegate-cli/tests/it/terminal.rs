@@ -48,9 +48,10 @@ async fn what_runs_and_what_waits_is_seen_and_at_the_end_the_view_is_gone() {
             let text = screen.text();
             let lines: Vec<_> = text.lines().collect();
             let [first, second, waits, counts] = lines[..] else { return false };
-            first.contains("first ")
-                && second.contains("a-task-with-a-long-name-that-does-not-fit-in-narrow-places ")
-                && waits.contains("waits waits for there ")
+            first.starts_with("1 first ")
+                && second
+                    .starts_with("2 a-task-with-a-long-name-that-does-not-fit-in-narrow-places ")
+                && waits.starts_with("  waits waits for there ")
                 && counts.starts_with("0 of 4 done, 2 running, 1 waiting; ")
         })
         .await;
