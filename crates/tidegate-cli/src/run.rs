@@ -126,14 +126,16 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
         }
     };
     let run = run.map_err(unusable)?;
+    let is_retry = old.is_some();
     drop(old);
     let is_left = |&task: &_| choice.of(task) == Part::Runs && !done.contains(&task);
     let tasks = file.graph.tasks().filter(is_left).count() as u64;
     let (id, slots) = (run.id().to_string(), file.parallel_limit.value.most(cpus));
     teller.tell(Fact::Run { id, name: file.name.clone(), tasks, slots });
-    let view = View::new(file, &choice, (engine.clone(), run.id()), teller.clone());
+    let of = (engine.clone(), run.id());
+    let view = View::new(file, &choice, of, (&queue.name, is_retry), teller.clone());
     let (end, mut view) = watch(&engine, &run, events, view, &mut asked).await?;
-    view.finish(&queue.name).await.map_err(unusable)?;
+    view.finish().await.map_err(unusable)?;
     let summary = summary::look(file, &choice, &engine, &run, &queue.name).await;
     let summary = summary.map_err(unusable)?;
     summary.open().iter().for_each(|name| teller.tell(Fact::Unfinished(Who::task(name))));
@@ -284,7 +286,7 @@ async fn watch<'f>(
                 }));
             }
             event = events.next() => match event {
-                Ok(Some(event)) => view.hear(&event),
+                Ok(Some(event)) => view.hear(&event).await,
                 Ok(None) => break,
                 Err(missed) => view.miss(missed),
             },

@@ -12,6 +12,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use std::io;
 use std::time::Instant;
 use tidegate::Engine;
+use tokio::runtime::RuntimeFlavor;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Listens for it from now on. To be called within a runtime of a single thread.
@@ -19,6 +20,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// # Errors
 /// The system does not let us.
 pub(crate) fn listen(engine: &Engine, teller: &Teller) -> io::Result<()> {
+    let flavor = tokio::runtime::Handle::current().runtime_flavor();
+    assert_eq!(flavor, RuntimeFlavor::CurrentThread, "the clock of others cannot be held");
     // What the terminal sends.
     let mut asked = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
     let (engine, teller) = (engine.clone(), teller.clone());

@@ -122,8 +122,8 @@ pub(crate) enum Fact {
     Began { who: Who, attempt: Try, slot: Option<u32>, log: Option<PathBuf> },
     /// It waits before it is begun.
     Waits { who: Who, what: String },
-    /// It is done for so many items, which are told of apart.
-    Items { who: Who, count: u64 },
+    /// It is done for so many items, which are told of apart, except those that were done before.
+    Items { who: Who, count: u64, taken_over: u64 },
     /// It has failed and is tried again.
     Retried { who: Who, attempt: Try, why: String, pause: String },
     /// It has ended, and will not be begun again. There may be a log even if it was never begun here.
@@ -476,5 +476,50 @@ impl Drop for Writer {
     fn drop(&mut self) {
         // Something else went wrong, which is told instead.
         let _ = self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_for_a_reader_who_is_too_slow_are_left_out_and_counted() {
+        let mut state = State::default();
+        for number in 0..LINES_MAX + 7 {
+            state.push_line(number.to_string());
+        }
+        assert_eq!(state.outs.len(), LINES_MAX);
+        let outs = state.take_outs();
+        let Some(Out::Line(last)) = outs.last() else { panic!("the last is a line") };
+        assert_eq!(last, "7 lines were left out: they were read too slowly");
+        // The next are told again.
+        state.push_line("again".to_owned());
+        assert_eq!(state.take_outs().len(), 1);
+    }
+
+    #[test]
+    fn of_what_has_ended_nothing_is_kept() {
+        let usual = Usual {
+            store: None,
+            show: Show::Prefixed,
+            format: Format::Text,
+            progress: Progress::None,
+            color: Color::Never,
+            junit: None,
+        };
+        let (teller, writer) = start(&usual, Lines::All).unwrap();
+        let attempt = Try { number: 1, of: 1 };
+        for number in 0..10_000 {
+            let (who, log) = (Who::item(number.to_string()), Some(PathBuf::from("/no/such/log")));
+            teller.tell(Fact::Began { who: who.clone(), attempt, slot: None, log: log.clone() });
+            let (how, why) = (How::Succeeded, String::new());
+            teller.tell(Fact::Ended { who, how, attempt, why, log });
+        }
+        teller.all_ended();
+        drop(writer);
+        let state = teller.shared.lock();
+        assert_eq!((state.outs.len(), state.late.len(), state.lines), (0, 0, 0));
+        assert!(state.board.active().is_empty() && state.board.ended().succeeded == 10_000);
     }
 }

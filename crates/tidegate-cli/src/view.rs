@@ -20,6 +20,9 @@ pub(crate) struct View<'f> {
     choice: &'f Choice,
     engine: Engine,
     run: RunId,
+    /// Where the run is, and whether it takes over from another.
+    queue: &'f str,
+    is_retry: bool,
     /// Tasks of which it was said that they wait, or how they have ended.
     said: HashSet<String>,
     /// Tasks whose end was heard of, by their hash: there may be very many.
@@ -57,10 +60,12 @@ impl<'f> View<'f> {
         file: &'f File,
         choice: &'f Choice,
         (engine, run): (Engine, RunId),
+        (queue, is_retry): (&'f str, bool),
         teller: Teller,
     ) -> Self {
         let (said, heard, hasher) = (HashSet::new(), HashSet::new(), RandomState::new());
-        View { file, choice, engine, run, said, heard, hasher, missed: false, teller }
+        let missed = false;
+        View { file, choice, engine, run, queue, is_retry, said, heard, hasher, missed, teller }
     }
 
     fn role(&self, run: RunId, name: &str) -> Role<'f> {
@@ -84,7 +89,7 @@ impl<'f> View<'f> {
     }
 
     /// Tells of an event, if it is of the run.
-    pub(crate) fn hear(&mut self, event: &Event) {
+    pub(crate) async fn hear(&mut self, event: &Event) {
         let run = event.run;
         match &event.what {
             What::Began { task, attempt, slot } => {
@@ -100,8 +105,9 @@ impl<'f> View<'f> {
                 Role::Waits(of) => self.waits(of),
                 Role::All(of) => {
                     let number = wait.split(' ').next().and_then(|number| number.parse().ok());
-                    let who = Who::task(&of.name);
-                    self.teller.tell(Fact::Items { who, count: number.unwrap_or(0) });
+                    let (who, count) = (Who::task(&of.name), number.unwrap_or(0));
+                    let taken_over = if self.is_retry { self.taken_over(of).await } else { 0 };
+                    self.teller.tell(Fact::Items { who, count, taken_over });
                 }
                 _ => {}
             },
@@ -127,9 +133,8 @@ impl<'f> View<'f> {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(crate) async fn finish(&mut self, queue: &str) -> Result<(), RunError> {
-        let page = RunsPage { queue: Some(queue.into()), limit: u32::MAX, ..RunsPage::default() };
-        let runs = if self.missed { self.engine.runs(page).await? } else { Vec::new() };
+    pub(crate) async fn finish(&mut self) -> Result<(), RunError> {
+        let runs = if self.missed { self.engine.runs(self.page()).await? } else { Vec::new() };
         for run in runs {
             for task in self.engine.run(run.id).await?.status().await?.tasks {
                 let how = match task.kind {
@@ -149,6 +154,21 @@ impl<'f> View<'f> {
         }
         self.teller.all_ended();
         Ok(())
+    }
+
+    /// All runs that belong to this one.
+    fn page(&self) -> RunsPage {
+        RunsPage { queue: Some(self.queue.into()), limit: u32::MAX, ..RunsPage::default() }
+    }
+
+    /// How many items of a task were done before. What cannot be read is not told: the end will be.
+    async fn taken_over(&self, task: &Task) -> u64 {
+        let runs = self.engine.runs(self.page()).await.unwrap_or_default();
+        let items = runs.iter().find(|run| run.plan.items_of() == Some(&task.name));
+        let Some(items) = items else { return 0 };
+        let Ok(run) = self.engine.run(items.id).await else { return 0 };
+        let tasks = run.status().await.map_or_else(|_| Vec::new(), |status| status.tasks);
+        tasks.iter().filter(|item| item.taken_over).count() as u64
     }
 
     fn waits(&mut self, task: &Task) {

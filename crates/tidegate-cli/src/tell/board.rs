@@ -85,11 +85,11 @@ impl Board {
                 let (label, what) = (who.label().to_owned(), what.clone());
                 self.waiting.insert(who.name.clone(), Waiting { label, what, since: now });
             }
-            Fact::Items { who, count } => {
+            Fact::Items { who, count, taken_over } => {
                 self.waiting.remove(&who.name);
                 if self.groups.insert(who.name.clone(), now).is_none() {
                     // They are counted in its place.
-                    self.total = self.total.saturating_sub(1) + count;
+                    self.total = (self.total + count).saturating_sub(1 + taken_over);
                 }
             }
             Fact::Retried { who, .. } | Fact::Interrupted { who } => {
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn items_are_counted_in_the_place_of_their_task() {
         let mut board = board(2, 1);
-        board.hear(&Fact::Items { who: Who::task("a"), count: 3 }, SECOND);
+        board.hear(&Fact::Items { who: Who::task("a"), count: 5, taken_over: 2 }, SECOND);
         assert_eq!(board.total(), 4);
         for item in ["a[0]", "a[1]", "a[2]"] {
             board.hear(&ended(item, How::Succeeded), SECOND);

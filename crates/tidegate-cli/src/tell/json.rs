@@ -33,7 +33,10 @@ pub(super) fn line(
             of("task_started", who).tries(*attempt).maybe("slot", *slot).log(log.as_deref())
         }
         Fact::Waits { who, what } => of("task_waiting", who).with("for", what.as_str()),
-        Fact::Items { who, count } => of("task_items", who).with("count", *count),
+        Fact::Items { who, count, taken_over } => {
+            let before = Some(*taken_over).filter(|&before| before > 0);
+            of("task_items", who).with("count", *count).maybe("taken_over", before)
+        }
         Fact::Retried { who, attempt, why, .. } => {
             of("task_retried", who).tries(*attempt).with("error", why.as_str()).took(before.took)
         }

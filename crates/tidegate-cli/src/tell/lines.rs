@@ -27,9 +27,13 @@ pub(super) fn line(
         Fact::Waits { who, what } if lines == Lines::All => {
             (who, format!("waits for {what}"), Ink::None)
         }
-        Fact::Items { who, count: number } if lines == Lines::All => {
-            let number = usize::try_from(*number).unwrap_or(usize::MAX);
-            (who, count(number, "item"), Ink::None)
+        Fact::Items { who, count: number, taken_over } if lines == Lines::All => {
+            let items = count(usize::try_from(*number).unwrap_or(usize::MAX), "item");
+            let what = match taken_over {
+                0 => items,
+                before => format!("{items}, {before} of them done before"),
+            };
+            (who, what, Ink::None)
         }
         Fact::Retried { who, attempt: Try { number, of }, why, pause, .. } => {
             let what = format!("failed: {why} (attempt {number} of {of}, again {pause})");

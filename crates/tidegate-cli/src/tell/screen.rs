@@ -30,6 +30,11 @@ impl Screen {
         }
     }
 
+    /// Whether no lines are seen.
+    pub(super) fn is_empty(&self) -> bool {
+        self.drawn.is_empty()
+    }
+
     /// Takes the lines away.
     pub(super) fn erase(&mut self, size: Size, into: &mut Vec<u8>) {
         if !self.drawn.is_empty() {

@@ -30,7 +30,7 @@ pub(super) fn write_all(shared: &Shared, junit: Option<Junit>) -> Result<(), Wri
     loop {
         let next = next(shared, &mut pen);
         next.outs.into_iter().for_each(|out| pen.put(out));
-        pen.follow();
+        pen.follow(Instant::now());
         match next.then {
             Then::Draw(rows) => pen.draw(&rows),
             Then::Hide => {
@@ -109,6 +109,8 @@ struct Pen {
     out: Stdout,
     followers: Vec<Follower>,
     junit: Option<Junit>,
+    /// When the view was drawn, and when it was last looked for what commands have written.
+    drawn: Instant,
     looked: Instant,
 }
 
@@ -130,6 +132,7 @@ impl Pen {
             out: Stdout { is_terminal, within_line: false, failed: None },
             followers: Vec::new(),
             junit,
+            drawn: Instant::now(),
             looked: Instant::now(),
         }
     }
@@ -137,10 +140,11 @@ impl Pen {
     /// For how long nothing is to be done, if that is known.
     fn pause(&self, changed: bool) -> Option<Duration> {
         let frame = if changed { FRAME_MIN } else { FRAME };
+        let frame = frame.saturating_sub(self.drawn.elapsed());
+        let look = LOOK.saturating_sub(self.looked.elapsed());
         let frame = self.manner.live.then_some(frame);
-        let look = (!self.followers.is_empty()).then_some(LOOK);
-        let pause = frame.into_iter().chain(look).min()?;
-        Some(pause.saturating_sub(self.looked.elapsed()))
+        let look = (!self.followers.is_empty()).then_some(look);
+        frame.into_iter().chain(look).min()
     }
 
     fn is_due(&self, changed: bool) -> bool {
@@ -176,9 +180,12 @@ impl Pen {
         }
     }
 
-    /// Shows what is new in the logs.
-    fn follow(&mut self) {
-        self.looked = Instant::now();
+    /// Shows what is new in the logs, now and then.
+    fn follow(&mut self, now: Instant) {
+        if now - self.looked < LOOK {
+            return;
+        }
+        self.looked = now;
         let mut followers = std::mem::take(&mut self.followers);
         for follower in &mut followers {
             let _ = follower.read(|bytes| self.data(bytes));
@@ -221,7 +228,8 @@ impl Pen {
     fn draw(&mut self, rows: &[Row]) {
         if rows.is_empty() {
             self.screen.erase(self.size, &mut self.err);
-        } else {
+        } else if self.screen.is_empty() || self.drawn.elapsed() >= FRAME_MIN {
+            self.drawn = Instant::now();
             if self.out.is_terminal && std::mem::take(&mut self.out.within_line) {
                 self.err.push(b'\n');
             }

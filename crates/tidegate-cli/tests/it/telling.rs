@@ -274,3 +274,18 @@ fn every_event_and_field_is_documented() {
         }
     }
 }
+
+#[test]
+fn items_that_were_done_before_are_told_when_a_run_goes_on() {
+    let scene = Scene::with(
+        "[tasks.each]\neach = { items = [1, 2, 3] }\nrun = \"test {} != 3 || test -e ok\"\n",
+    );
+    assert_eq!(scene.call(&["run", "-j1"]).code, Some(1));
+    scene.touch("ok");
+    let answer = scene.call(&["run", "--resume", "--format", "json"]);
+    let events = events(&answer.out);
+    let items = events.iter().find(|event| event["event"] == "task_items").unwrap();
+    assert_eq!((&items["count"], &items["taken_over"]), (&json!(3), &json!(2)));
+    let last = events.last().unwrap();
+    assert_eq!((&last["total"], &last["succeeded"]), (&json!(3), &json!(3)));
+}
