@@ -498,17 +498,35 @@ mod tests {
         assert_eq!(state.take_outs().len(), 1);
     }
 
-    #[test]
-    fn of_what_has_ended_nothing_is_kept() {
-        let usual = Usual {
+    fn usual() -> Usual {
+        Usual {
             store: None,
             show: Show::Prefixed,
             format: Format::Text,
             progress: Progress::None,
             color: Color::Never,
             junit: None,
-        };
-        let (teller, writer) = start(&usual, Lines::All).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_view_makes_way_for_what_is_said_of_a_panic() {
+        let (teller, writer) = start(&usual(), Lines::All).unwrap();
+        let (shared, told) = (teller.shared.clone(), std::sync::mpsc::channel());
+        std::panic::set_hook(Box::new(move |_| {
+            let _ = told.0.send(shared.lock().is_hidden);
+        }));
+        teller.make_way_for_panics(writer.thread.as_ref().unwrap().thread().id());
+        let panics = std::thread::spawn(|| panic!("on purpose"));
+        assert!(panics.join().is_err());
+        drop(std::panic::take_hook());
+        assert_eq!(told.1.recv(), Ok(true));
+        assert!(!teller.shared.lock().hidden, "and comes back");
+    }
+
+    #[test]
+    fn of_what_has_ended_nothing_is_kept() {
+        let (teller, writer) = start(&usual(), Lines::All).unwrap();
         let attempt = Try { number: 1, of: 1 };
         for number in 0..10_000 {
             let (who, log) = (Who::item(number.to_string()), Some(PathBuf::from("/no/such/log")));

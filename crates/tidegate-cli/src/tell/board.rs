@@ -201,14 +201,14 @@ mod tests {
 
     fn board(tasks: u64, slots: u32) -> Board {
         let mut board = Board::default();
-        board.hear(&Fact::Run { id: "r".into(), name: "n".into(), tasks, slots }, SECOND * 0);
+        board.hear(&Fact::Run { id: "r".into(), name: "n".into(), tasks, slots }, Duration::ZERO);
         board
     }
 
     #[test]
     fn nothing_is_known_of_the_rest_before_something_has_ended() {
         let mut board = board(5, 2);
-        board.hear(&began("a"), SECOND * 0);
+        board.hear(&began("a"), Duration::ZERO);
         assert_eq!(board.left(SECOND), None);
         board.hear(&ended("a", How::Succeeded), SECOND * 4);
         // Four to come, two at once, four seconds each.
