@@ -125,7 +125,7 @@ pub(crate) enum Fact {
     /// It is done for so many items, which are told of apart, except those that were done before.
     Items { who: Who, count: u64, taken_over: u64 },
     /// It has failed and is tried again.
-    Retried { who: Who, attempt: Try, why: String, pause: String },
+    Retried { who: Who, attempt: Try, why: String, pause: String, log: Option<PathBuf> },
     /// It has ended, and will not be begun again. There may be a log even if it was never begun here.
     Ended { who: Who, how: How, attempt: Try, why: String, log: Option<PathBuf> },
     /// It was under way and was stopped, to be begun again some other time.
@@ -417,7 +417,10 @@ impl State {
             Fact::Began { who, log: Some(log), .. } => {
                 self.outs.extend(follower(who, log).map(Out::Follow));
             }
-            Fact::Retried { who, .. } | Fact::Interrupted { who } => {
+            Fact::Retried { who, log: Some(log), .. } => {
+                self.outs.extend(follower(who, log).map(Out::Followed));
+            }
+            Fact::Interrupted { who } => {
                 let follower = before.log.as_ref().and_then(|log| follower(who, log));
                 self.outs.extend(follower.map(Out::Followed));
             }

@@ -220,8 +220,9 @@ impl<'f> View<'f> {
         };
         match how {
             Happened::Retried => {
-                let pause = again(of, attempt);
-                self.teller.tell(Fact::Retried { who, attempt: tries(of, attempt), why, pause });
+                let (log, pause) = (self.engine.log(run, name, attempt), again(of, attempt));
+                let attempt = tries(of, attempt);
+                self.teller.tell(Fact::Retried { who, attempt, why, pause, log });
             }
             Happened::HandedBack => self.teller.tell(Fact::Interrupted { who }),
             _ => {}
