@@ -24,11 +24,11 @@ use crate::Failure;
 use crate::args::given;
 use crate::file::{Awaited, Given, PARALLEL_LIMIT, ParallelLimit, WaitFor, quoted};
 use crate::plan::Made;
-use crate::resume;
-use crate::run::{AFTER_CANCEL, Asked, End, GRACE, Logs, not_started, unusable, unwritable};
+use crate::run::{AFTER_CANCEL, Asked, End, GRACE, Logs, not_started, say_all, unusable};
 use crate::store::{self, Place, Queue};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Usual, written_short};
 use crate::waves::{awaited_text, count, plain};
+use crate::{resume, suspend};
 use flow::{Flow, Rules, Score};
 use inputs::Source;
 use std::ffi::{OsStr, OsString};
@@ -126,6 +126,7 @@ impl Whole<'_> {
         let flow = Arc::new(Flow::new(rules, name.clone(), template, teller.clone()));
         let engine = self.start(&name, &place, &queue, &logs, &flow).await?;
         flow.set_engine(engine.clone());
+        suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
         let mut done = None;
         if let Some(old) = &old {
             let look = async {
@@ -158,8 +159,7 @@ impl Whole<'_> {
             let lines = self.lines(&score, ended, teller.elapsed(), again.as_deref());
             lines.into_iter().for_each(|line| teller.line(line));
         }
-        writer.finish().map_err(unwritable)?;
-        Ok(ended)
+        say_all(writer, &mut asked, ended).await
     }
 
     async fn find(&self, place: &Place, name: &str, wanted: &str) -> Result<again::Old, Failure> {

@@ -2,12 +2,12 @@
 
 use crate::file::ParallelLimit;
 use crate::plan::{ITEMS, WAIT};
-use crate::run::{self, Asked, End, GRACE, engine_config, not_started, unwritable};
+use crate::run::{self, Asked, End, GRACE, engine_config, not_started};
 use crate::store::{self, Place};
 use crate::tell::{self, Fact, How, Lines, Teller, Try, Usual, Who};
 use crate::view::cause;
 use crate::waves::{count, plain};
-use crate::{Failure, args, submit};
+use crate::{Failure, args, submit, suspend};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -49,6 +49,7 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
     let mut events = engine.subscribe();
     let (teller, writer) =
         tell::start(&Usual::plain(args.show), Lines::All).map_err(Failure::Wrong)?;
+    suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
     let mut view = View { engine: engine.clone(), teller, began: HashSet::new() };
     let (slots, queues) = (count(limit.most(cpus) as usize, "slot"), args.queue.join(", "));
     view.teller.line(format!("serving {queues} of {address} with {slots}; end it with Ctrl-C"));
@@ -84,13 +85,13 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
         None => None,
     };
     view.teller.all_ended();
-    writer.finish().map_err(unwritable)?;
-    match (told, report) {
+    let end = match (told, report) {
         // Nothing was left undone.
-        (Some(_), Some(report)) if report.handed_back.is_empty() => Ok(End::Succeeded),
-        (Some(told), _) => Ok(told),
-        (None, _) => Err(Failure::Store("the engine has stopped by itself".to_owned())),
-    }
+        (Some(_), Some(report)) if report.handed_back.is_empty() => End::Succeeded,
+        (Some(told), _) => told,
+        (None, _) => return Err(Failure::Store("the engine has stopped by itself".to_owned())),
+    };
+    run::say_all(writer, &mut asked, end).await
 }
 
 /// Workflows that were found, by what their runs work on.
@@ -129,11 +130,11 @@ impl View {
         let attempt = |number| Try { number, of: number };
         let log = |task: &str, number| self.engine.log(run, task, number);
         match &event.what {
-            What::Began { task, attempt: number } => {
+            What::Began { task, attempt: number, slot } => {
                 self.began.insert((run, task.clone()));
                 if part_of(task).is_none() {
                     let (who, attempt, log) = (who(task), attempt(*number), log(task, *number));
-                    self.teller.tell(Fact::Began { who, attempt, slot: None, log });
+                    self.teller.tell(Fact::Began { who, attempt, slot: *slot, log });
                 }
             }
             What::Deferred { task, wait } => {
