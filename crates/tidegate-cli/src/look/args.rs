@@ -9,7 +9,7 @@ use tidegate::{Limit, duration};
 /// Which store.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
-    /// Where runs are kept, instead of the nearest
+    /// Where runs are kept, instead of the nearest store
     #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<String>,
 }

@@ -49,7 +49,7 @@ struct Shown {
 
 pub(crate) fn logs(args: &args::Logs) -> Result<End, Failure> {
     at(&args.store, async |look| {
-        let target = target::target(look, args.task.as_deref()).await?;
+        let target = target::target(&look.engine, args.task.as_deref()).await?;
         let (wanted, spoken) = wanted(&target);
         match args.follow {
             false => once(look, args, &wanted, &spoken).await,
@@ -209,7 +209,7 @@ impl Shown {
 
 /// All that writes what is wanted, and whether that is over.
 async fn sources(look: &Look, wanted: &Wanted) -> Result<(Vec<Source>, bool), Failure> {
-    let whole = Whole::read(look, wanted.run).await?;
+    let whole = Whole::read(&look.engine, wanted.run).await?;
     let mut sources = Vec::new();
     for parts in &whole.tasks {
         if wanted.task.as_ref().is_some_and(|task| *task != parts.name) {
@@ -217,7 +217,7 @@ async fn sources(look: &Look, wanted: &Wanted) -> Result<(Vec<Source>, bool), Fa
         }
         if whole.plan().task(parts.main).each.is_none() {
             sources.push(source(&whole.view, parts.main));
-        } else if let Some(items) = whole.items(look, parts).await? {
+        } else if let Some(items) = whole.items(&look.engine, parts).await? {
             let graph = items.run.plan.graph();
             let is_wanted = |item: &TaskIndex| {
                 wanted.item.as_ref().is_none_or(|name| *name == graph.name(*item))

@@ -40,7 +40,7 @@ struct Shown<'l> {
 
 pub(crate) fn show(args: &args::Show) -> Result<End, Failure> {
     let text = at(&args.store, async |look| {
-        let run = target::run(look, args.run.as_deref()).await?;
+        let run = target::run(&look.engine, args.run.as_deref()).await?;
         let shown = Shown::read(look, run.id).await?;
         Ok(match args.written.format {
             Format::Json => document(shown.json()),
@@ -52,10 +52,10 @@ pub(crate) fn show(args: &args::Show) -> Result<End, Failure> {
 
 impl<'l> Shown<'l> {
     async fn read(look: &'l Look, run: RunId) -> Result<Self, Failure> {
-        let whole = Whole::read(look, run).await?;
+        let whole = Whole::read(&look.engine, run).await?;
         let mut items = Vec::new();
         for parts in &whole.tasks {
-            items.push(whole.items(look, parts).await?);
+            items.push(whole.items(&look.engine, parts).await?);
         }
         let first = whole.view.run.key.0;
         let tasks = TaskKey(first)..TaskKey(first + whole.view.tasks.len() as i64);

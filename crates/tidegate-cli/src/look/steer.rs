@@ -146,7 +146,7 @@ pub(crate) fn wait(args: &args::Wait) -> Result<End, Failure> {
 }
 
 async fn find(look: &Look, wanted: Option<&str>) -> Result<(RunSummary, Run), Failure> {
-    let summary = target::run(look, wanted).await?;
+    let summary = target::run(&look.engine, wanted).await?;
     match look.engine.run(summary.id).await {
         Ok(run) => Ok((summary, run)),
         Err(error @ RunError::Unknown(_)) => Err(Failure::Undone(error.to_string())),

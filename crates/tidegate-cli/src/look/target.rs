@@ -4,13 +4,13 @@
 //! means the latest such run; where nothing is said it is the latest of all. Runs that tasks have begun
 //! are meant only by number or id. A task is one of the latest run, or `RUN/TASK`.
 
+use super::unusable;
 use super::whole::{Parts, Whole};
-use super::{Look, unusable};
 use crate::Failure;
 use crate::file::quoted;
 use crate::waves::plain;
-use tidegate::RunId;
 use tidegate::engine::{RunKey, RunSummary, RunsPage};
+use tidegate::{Engine, RunId};
 use tidegate_core::graph::{TaskIndex, nearest};
 use tidegate_core::store::RunView;
 
@@ -37,11 +37,17 @@ pub(crate) fn called(run: &RunSummary) -> String {
 ///
 /// # Errors
 /// There is none, or more than one may be meant.
-pub(crate) async fn run(look: &Look, wanted: Option<&str>) -> Result<RunSummary, Failure> {
-    let Some(wanted) = wanted else { return latest(look).await };
-    match find(look, wanted).await? {
-        Some(run) => Ok(run),
-        None => Err(unknown(look, &format!("run {}", quoted(wanted)), wanted, None).await?),
+pub(crate) async fn run(engine: &Engine, wanted: Option<&str>) -> Result<RunSummary, Failure> {
+    let Some(wanted) = wanted else { return latest(engine).await };
+    if let Some(run) = find(engine, wanted).await? {
+        return Ok(run);
+    }
+    match Box::pin(target(engine, Some(wanted))).await {
+        Ok(Target::Task(whole, _) | Target::Item(whole, ..)) => {
+            let (task, run) = (quoted(wanted), called(&whole.view.run));
+            Err(Failure::Undone(format!("{task} is a task of {run}; name a run")))
+        }
+        _ => Err(unknown(engine, &format!("run {}", quoted(wanted)), wanted, None).await?),
     }
 }
 
@@ -49,38 +55,36 @@ pub(crate) async fn run(look: &Look, wanted: Option<&str>) -> Result<RunSummary,
 ///
 /// # Errors
 /// There is none, or more than one may be meant.
-pub(super) async fn target(look: &Look, wanted: Option<&str>) -> Result<Target, Failure> {
+pub(super) async fn target(engine: &Engine, wanted: Option<&str>) -> Result<Target, Failure> {
     let Some(wanted) = wanted else {
-        let latest = latest(look).await?;
-        return Whole::read(look, latest.id).await.map(Target::Run);
+        let latest = latest(engine).await?;
+        return Whole::read(engine, latest.id).await.map(Target::Run);
     };
-    let latest = page(look, RunsPage { top: true, limit: 1, ..RunsPage::default() }).await?;
-    let latest = match latest.first() {
-        Some(latest) => Some(Whole::read(look, latest.id).await?),
-        None => None,
-    };
-    let mut whole = latest;
-    if let Some(latest) = whole.take() {
-        match task(look, latest, wanted).await? {
+    let newest = RunsPage { top: true, limit: 1, ..RunsPage::default() };
+    let mut latest = None;
+    if let Some(newest) = page(engine, newest).await?.first() {
+        let newest = Whole::read(engine, newest.id).await?;
+        match task(engine, newest, wanted).await? {
             Ok(found) => return Ok(found),
-            Err(latest) => whole = Some(latest),
+            Err(newest) => latest = Some(newest),
         }
     }
-    if let Some(run) = find(look, wanted).await? {
-        return Whole::read(look, run.id).await.map(Target::Run);
+    if let Some(run) = find(engine, wanted).await? {
+        return Whole::read(engine, run.id).await.map(Target::Run);
     }
     if let Some((of, name)) = wanted.split_once('/') {
-        let found = Whole::read(look, run(look, Some(of)).await?.id).await?;
+        let found = Whole::read(engine, run(engine, Some(of)).await?.id).await?;
         if name.is_empty() {
             return Ok(Target::Run(found));
         }
-        return task(look, found, name).await?.map_err(|found| no_task(&found, name));
+        return task(engine, found, name).await?.map_err(|found| no_task(&found, name));
     }
-    Err(unknown(look, &format!("task or run {}", quoted(wanted)), wanted, whole.as_ref()).await?)
+    Err(unknown(engine, &format!("task or run {}", quoted(wanted)), wanted, latest.as_ref())
+        .await?)
 }
 
 /// The task of this name, or the run back if it has none.
-async fn task(look: &Look, whole: Whole, name: &str) -> Result<Result<Target, Whole>, Failure> {
+async fn task(engine: &Engine, whole: Whole, name: &str) -> Result<Result<Target, Whole>, Failure> {
     if let Some(parts) = whole.tasks.iter().find(|parts| parts.name == name) {
         let parts = parts.clone();
         return Ok(Ok(Target::Task(whole, parts)));
@@ -89,7 +93,7 @@ async fn task(look: &Look, whole: Whole, name: &str) -> Result<Result<Target, Wh
     let of_items =
         of_items.and_then(|(base, _)| whole.tasks.iter().find(|parts| parts.name == base));
     if let Some(parts) = of_items
-        && let Some(items) = whole.items(look, parts).await?
+        && let Some(items) = whole.items(engine, parts).await?
         && let Some(item) = items.run.plan.graph().find(name)
     {
         return Ok(Ok(Target::Item(whole, items, item)));
@@ -118,31 +122,31 @@ fn list<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> String {
     text
 }
 
-async fn latest(look: &Look) -> Result<RunSummary, Failure> {
-    let page = page(look, RunsPage { top: true, limit: 1, ..RunsPage::default() }).await?;
+async fn latest(engine: &Engine) -> Result<RunSummary, Failure> {
+    let page = page(engine, RunsPage { top: true, limit: 1, ..RunsPage::default() }).await?;
     let none = || Failure::Undone("there is no run in this store yet".to_owned());
     page.into_iter().next().ok_or_else(none)
 }
 
-async fn page(look: &Look, page: RunsPage) -> Result<Vec<RunSummary>, Failure> {
-    look.engine.runs(page).await.map_err(unusable)
+async fn page(engine: &Engine, page: RunsPage) -> Result<Vec<RunSummary>, Failure> {
+    engine.runs(page).await.map_err(unusable)
 }
 
 /// The run that is called so, if there is one.
-async fn find(look: &Look, wanted: &str) -> Result<Option<RunSummary>, Failure> {
-    if let Some(run) = numbered(look, wanted).await? {
+async fn find(engine: &Engine, wanted: &str) -> Result<Option<RunSummary>, Failure> {
+    if let Some(run) = numbered(engine, wanted).await? {
         return Ok(Some(run));
     }
     let workflow = Some(wanted.to_owned());
     let named = RunsPage { workflow, top: true, limit: 1, ..RunsPage::default() };
-    if let Some(run) = page(look, named).await?.into_iter().next() {
+    if let Some(run) = page(engine, named).await?.into_iter().next() {
         return Ok(Some(run));
     }
     let Some(ids) = RunId::beginning_with(wanted) else { return Ok(None) };
     let ids = RunsPage { ids: Some(ids), limit: NAMED_MAX + 1, ..RunsPage::default() };
     // Runs that a task has begun may have ids that begin as its run's does.
     for top in [true, false] {
-        let found = page(look, RunsPage { top, ..ids.clone() }).await?;
+        let found = page(engine, RunsPage { top, ..ids.clone() }).await?;
         match &found[..] {
             [] => {}
             [one] => return Ok(Some(one.clone())),
@@ -152,12 +156,12 @@ async fn find(look: &Look, wanted: &str) -> Result<Option<RunSummary>, Failure> 
     Ok(None)
 }
 
-async fn numbered(look: &Look, wanted: &str) -> Result<Option<RunSummary>, Failure> {
+async fn numbered(engine: &Engine, wanted: &str) -> Result<Option<RunSummary>, Failure> {
     // With a zero in front it is the beginning of an id.
     let is_number = |number: &i64| (0..i64::MAX).contains(number) && number.to_string() == wanted;
     let Some(number) = wanted.parse().ok().filter(is_number) else { return Ok(None) };
     let before = Some(RunKey(number + 1));
-    let run = page(look, RunsPage { before, limit: 1, ..RunsPage::default() }).await?;
+    let run = page(engine, RunsPage { before, limit: 1, ..RunsPage::default() }).await?;
     Ok(run.into_iter().next().filter(|run| run.key.0 == number))
 }
 
@@ -171,12 +175,12 @@ fn ambiguous(wanted: &str, runs: &[RunSummary]) -> Failure {
 
 /// That something is not there, and what is.
 async fn unknown(
-    look: &Look,
+    engine: &Engine,
     what: &str,
     wanted: &str,
     latest: Option<&Whole>,
 ) -> Result<Failure, Failure> {
-    let runs = page(look, RunsPage { top: true, limit: NEAR_MAX, ..RunsPage::default() }).await?;
+    let runs = page(engine, RunsPage { top: true, limit: NEAR_MAX, ..RunsPage::default() }).await?;
     let tasks = latest.into_iter().flat_map(|run| &run.tasks).map(|task| task.name.as_str());
     let names = runs.iter().map(|run| run.plan.workflow());
     let there = match nearest(wanted, tasks.chain(names)) {

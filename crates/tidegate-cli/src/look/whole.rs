@@ -4,13 +4,13 @@
 //! the items, and the command. Here they are one again, and stand where the first part stands that has
 //! failed or is not over. The items of a task are a run of their own, found by its name.
 
-use super::{Look, unusable};
+use super::unusable;
 use crate::Failure;
 use crate::plan::{ITEMS, WAIT};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::engine::{Kind, RunState, RunSummary};
-use tidegate::{RunId, Timestamp};
+use tidegate::{Engine, RunId, Timestamp};
 use tidegate_core::TaskExecutionId;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Activity, State};
@@ -40,8 +40,8 @@ impl Whole {
     }
 
     /// How a run stands now.
-    pub(super) async fn read(look: &Look, run: RunId) -> Result<Self, Failure> {
-        let view = look.engine.store().run(run).await.map_err(unusable)?;
+    pub(super) async fn read(engine: &Engine, run: RunId) -> Result<Self, Failure> {
+        let view = engine.store().run(run).await.map_err(unusable)?;
         let gone = || Failure::Undone(format!("run {run} is no longer in the store"));
         view.map(Whole::new).ok_or_else(gone)
     }
@@ -88,14 +88,14 @@ impl Whole {
     /// The run of the items of a task, if it is done for items and they were begun.
     pub(super) async fn items(
         &self,
-        look: &Look,
+        engine: &Engine,
         parts: &Parts,
     ) -> Result<Option<RunView>, Failure> {
         if self.plan().task(parts.main).each.is_none() {
             return Ok(None);
         }
         let execution = TaskExecutionId::of(self.view.run.id, parts.main);
-        look.engine.store().run(RunId::of_items(execution)).await.map_err(unusable)
+        engine.store().run(RunId::of_items(execution)).await.map_err(unusable)
     }
 
     /// How long a task was ready before it began, or has been so far. When it became ready is taken

@@ -30,8 +30,8 @@ struct Found {
 }
 
 pub(crate) fn why(args: &args::Why) -> Result<End, Failure> {
-    let found =
-        at(&args.store, async |look| match target::target(look, args.task.as_deref()).await? {
+    let found = at(&args.store, async |look| {
+        match target::target(&look.engine, args.task.as_deref()).await? {
             Target::Run(whole) => {
                 let mut found = Found::of(&whole);
                 found.explain_idle(look, &whole).await?;
@@ -40,7 +40,7 @@ pub(crate) fn why(args: &args::Why) -> Result<End, Failure> {
             Target::Task(whole, parts) => {
                 let mut found = Found::of(&whole);
                 found.explain(look, &whole, whole.stands(&parts)).await?;
-                if let Some(items) = whole.items(look, &parts).await? {
+                if let Some(items) = whole.items(&look.engine, &parts).await? {
                     found.explain_idle(look, &Whole::new(items)).await?;
                 }
                 Ok(found)
@@ -50,7 +50,8 @@ pub(crate) fn why(args: &args::Why) -> Result<End, Failure> {
                 found.explain(look, &Whole::new(items), item).await?;
                 Ok(found)
             }
-        })?;
+        }
+    })?;
     print(&match args.written.format {
         Format::Text => found.text(),
         Format::Json => document(found.json()),
@@ -75,8 +76,11 @@ impl Found {
             return Ok(());
         }
         let (run, plan) = (whole.view.run.id, whole.plan());
-        let name = plan.graph().name(task);
-        let mut explanation = look.engine.explain(run, name).await.map_err(unusable)?;
+        // By its number, since a run may have a hundred thousand tasks. What only a worker knows of
+        // its own slots cannot be known here.
+        let looked = look.engine.store().explain(whole.task(task).key, look.now).await;
+        let gone = || Failure::Undone(format!("run {run} is no longer in the store"));
+        let mut explanation = Explanation::from(looked.map_err(unusable)?.ok_or_else(gone)?);
         explanation.task = whole_name(plan, task).to_owned();
         for why in &mut explanation.reasons {
             if let Why::BlockedBy { tasks, .. } = why {
@@ -91,7 +95,7 @@ impl Found {
     /// such.
     async fn explain_idle(&mut self, look: &Look, whole: &Whole) -> Result<(), Failure> {
         for parts in &whole.tasks {
-            if let Some(items) = whole.items(look, parts).await? {
+            if let Some(items) = whole.items(&look.engine, parts).await? {
                 Box::pin(self.explain_idle(look, &Whole::new(items))).await?;
                 continue;
             }

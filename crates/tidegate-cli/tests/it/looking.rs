@@ -376,6 +376,9 @@ fn what_is_not_there_is_named_with_what_is() {
     for (arguments, said) in [
         (&["show", "99"][..], "there is no run \"99\"; the latest: run 1 (nightly)"),
         (&["show", "nighly"], "there is no run \"nighly\"; is \"nightly\" meant?"),
+        (&["show", "fetch"], "\"fetch\" is a task of run 1 (nightly); name a run"),
+        (&["cancel", "1/fetch"], "\"1/fetch\" is a task of run 1 (nightly); name a run"),
+        (&["cancel", "1/zzz"], "there is no run \"1/zzz\"; the latest: run 1 (nightly)"),
         (&["show", "-"], "there is no run \"-\"; the latest: run 1 (nightly)"),
         (&["cancel", "01zzz"], "there is no run \"01zzz\"; the latest: run 1 (nightly)"),
         (&["why", "fetsh"], "there is no task or run \"fetsh\"; is \"fetch\" meant?"),
