@@ -3,7 +3,6 @@
 use crate::running::{LONG, until};
 use crate::support::{Answer, Scene, golden};
 use serde_json::Value;
-use std::process::Stdio;
 
 impl Scene {
     /// Looks at the latest run.
@@ -310,20 +309,27 @@ async fn a_log_is_followed_until_its_task_has_ended_over_all_attempts() {
     );
     let running = scene.begin(&["run"]);
     scene.stands("a", "active").await;
-    let file = std::fs::File::create(scene.path().join("followed")).unwrap();
-    let mut follows = scene.command("", &["logs", "a", "--follow"]);
-    let mut follows = follows.stdout(file).stderr(Stdio::null()).spawn().unwrap();
-    let all = scene.begin(&["logs", "-f"]);
-    until("what was written is shown", || scene.read("followed") == "one\n").await;
+    // What each of them shows goes to a file, so that it is seen when.
+    let follow = |arguments: &[&str], into: &str| {
+        let file = |name: String| std::fs::File::create(scene.path().join(name)).unwrap();
+        let mut command = scene.command("", arguments);
+        command.stdout(file(into.to_owned())).stderr(file(format!("{into}.heads")));
+        command.spawn().unwrap()
+    };
+    let mut one = follow(&["logs", "a", "--follow"], "one");
+    let mut all = follow(&["logs", "-f"], "all");
+    for name in ["one", "all"] {
+        until("what was written is shown", || scene.read(name) == "one\n").await;
+    }
     scene.touch("more");
     // It does not wait for the other task.
-    assert_eq!(follows.wait().unwrap().code(), Some(0));
-    assert_eq!(scene.read("followed"), "one\ntwo 1\none\ntwo 2\n");
+    assert_eq!(one.wait().unwrap().code(), Some(0));
+    assert_eq!(scene.read("one"), "one\ntwo 1\none\ntwo 2\n");
     scene.touch("enough");
     assert_eq!(running.end().code, Some(0));
-    let all = all.end();
-    assert_eq!((all.code, all.out.as_str()), (Some(0), "one\ntwo 1\none\ntwo 2\nb\n"));
-    assert_eq!(all.err, "==> a <==\n==> a (attempt 2) <==\n==> b <==\n");
+    assert_eq!(all.wait().unwrap().code(), Some(0));
+    assert_eq!(scene.read("all"), "one\ntwo 1\none\ntwo 2\nb\n");
+    assert_eq!(scene.read("all.heads"), "==> a <==\n==> a (attempt 2) <==\n==> b <==\n");
 }
 
 #[test]
