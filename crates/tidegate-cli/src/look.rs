@@ -16,7 +16,7 @@ mod list;
 mod logs;
 mod show;
 mod steer;
-mod target;
+pub(crate) mod target;
 mod text;
 mod whole;
 mod why;

@@ -2,13 +2,14 @@
 
 use super::text::paragraph;
 use super::{Look, args, at, at_place, document, unusable};
+use crate::file::quoted;
 use crate::run::End;
 use crate::store::{self as place, Place};
 use crate::tell::Format;
 use crate::waves::{count, plain};
 use crate::{Failure, print};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tidegate::Retention;
 use tidegate::engine::{Finding, Repaired};
 
@@ -102,12 +103,11 @@ async fn copy_to(look: &Look, path: &Path) -> Result<(), Failure> {
 
 /// Copies a store to another place, which may be of another kind one day.
 fn copy(args: &args::Copy) -> Result<End, Failure> {
-    let (from, to) = (known(&args.from)?, known(&args.to)?);
+    let ((from, _), (to, path)) = (known(&args.from)?, known(&args.to)?);
     if to.exists() {
         let what = format!("{} is there already, and stays as it is", to.name());
         return Err(Failure::Undone(what));
     }
-    let Some(path) = to.path() else { unreachable!("a store of SQLite has a path") };
     at_place(&from, async |look| {
         let workers = look.engine.workers().await.map_err(unusable)?;
         // Whoever only looks has nothing in hand that would be begun twice.
@@ -122,18 +122,18 @@ fn copy(args: &args::Copy) -> Result<End, Failure> {
             );
             return Err(Failure::Undone(what));
         }
-        copy_to(look, path).await
+        copy_to(look, &path).await
     })?;
     print(&format!("copied {} to {}; the logs of commands stay there\n", from.name(), to.name()))
 }
 
-/// A store of a kind that can be copied.
-fn known(named: &str) -> Result<Place, Failure> {
+/// A store of a kind that can be copied, and its file.
+fn known(named: &str) -> Result<(Place, PathBuf), Failure> {
     let place = place::nearest(Some(named))?;
-    match place.path() {
-        Some(_) if !named.is_empty() => Ok(place),
+    match place.path().map(Path::to_owned) {
+        Some(path) if !named.is_empty() => Ok((place, path)),
         _ => {
-            let named = crate::file::quoted(named);
+            let named = quoted(named);
             let what = format!("{named} cannot be copied from or to: this build knows sqlite:");
             Err(Failure::Wrong(what))
         }

@@ -144,7 +144,8 @@ impl<'l> Shown<'l> {
         let mut notes: Vec<String> = Vec::new();
         if kind == Kind::Blocked {
             let after = self.open_before(parts);
-            notes.extend((!after.is_empty()).then(|| format!("after {}", after.join(", "))));
+            let after = (!after.is_empty()).then(|| target::names(after.into_iter()));
+            notes.extend(after.map(|names| format!("after {names}")));
         }
         if let Some((what, since)) = self.whole.waits_for(at).filter(|_| items.is_none()) {
             notes.push(format!("waits for {what} since {}", Rough(now.since(since))));
@@ -169,12 +170,12 @@ impl<'l> Shown<'l> {
     }
 
     /// The names of what a task comes after and what is not over.
-    fn open_before(&self, parts: &Parts) -> Vec<String> {
+    fn open_before(&self, parts: &Parts) -> Vec<&str> {
         let open = |name: &&str| {
-            let before = self.whole.tasks.iter().find(|parts| parts.name == *name);
-            before.is_none_or(|before| !self.whole.kind(before.main).is_terminal())
+            let before = self.whole.plan().graph().find(name);
+            before.is_none_or(|before| !self.whole.kind(before).is_terminal())
         };
-        self.whole.after(parts).into_iter().filter(open).map(plain).collect()
+        self.whole.after(parts).into_iter().filter(open).collect()
     }
 
     // ---------------------------------------------------------------------------------- json --

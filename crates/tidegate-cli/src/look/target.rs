@@ -105,14 +105,14 @@ fn no_task(run: &Whole, name: &str) -> Failure {
     let names = run.tasks.iter().map(|parts| parts.name.as_str());
     let meant = match nearest(name, names.clone()) {
         Some(near) => format!("is {} meant?", quoted(near)),
-        None => format!("there are {}", list(names)),
+        None => format!("there are {}", self::names(names)),
     };
     let run = called(&run.view.run);
     Failure::Undone(format!("{run} has no task {}; {meant}", quoted(name)))
 }
 
 /// Names behind each other, and how many more there are.
-fn list<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> String {
+pub(super) fn names<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> String {
     const SHOWN: usize = 10;
     let more = names.len().saturating_sub(SHOWN);
     let mut text = names.take(SHOWN).map(plain).collect::<Vec<_>>().join(", ");

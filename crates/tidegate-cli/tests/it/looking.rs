@@ -507,6 +507,51 @@ fn a_file_that_is_no_store_is_named_and_left_alone() {
     assert_eq!(scene.files().len(), 3, "{:?}", scene.files());
 }
 
+/// An empty database of another program.
+fn foreign() -> Vec<u8> {
+    let mut page = vec![0; 4_096];
+    page[..16].copy_from_slice(b"SQLite format 3\0");
+    page[16..24].copy_from_slice(&[0x10, 0, 1, 1, 0, 64, 32, 32]);
+    for (at, number) in
+        [(24, 1), (28, 1), (44, 4), (56, 1), (68, 0x0f05_5111), (92, 1), (96, 3_045_000)]
+    {
+        page[at..at + 4].copy_from_slice(&u32::to_be_bytes(number));
+    }
+    page[100..108].copy_from_slice(&[13, 0, 0, 0, 0, 0x10, 0, 0]);
+    page
+}
+
+#[test]
+fn a_database_of_another_program_is_named_and_left_alone() {
+    let scene = Scene::new().file("other.db", foreign());
+    for arguments in LOOKS {
+        let said = scene.call(&[arguments, &["--store", "other.db"]].concat()).unusable();
+        assert!(said.contains("FOLDER/other.db is a database of another program"), "{said}");
+    }
+    assert_eq!(std::fs::read(scene.path().join("other.db")).unwrap(), foreign());
+}
+
+#[test]
+fn a_run_that_goes_on_with_another_names_it_and_what_it_has_taken_over() {
+    let scene = Scene::with(
+        "[tasks.a]\nrun = \"true\"\n[tasks.b]\nafter = [\"a\"]\nrun = \"test -e mended\"\n",
+    );
+    assert_eq!(scene.call(&["run"]).code, Some(1));
+    let old = scene.show()["run"]["id"].as_str().unwrap().to_owned();
+    scene.touch("mended");
+    scene.call(&["run", "--resume"]).succeeded();
+    let shown = scene.show();
+    assert_eq!(
+        (&shown["run"]["retry_of"], &shown["run"]["state"]),
+        (&old.as_str().into(), &"succeeded".into())
+    );
+    let taken_over = [0, 1].map(|task| shown["tasks"][task]["taken_over"].as_bool().unwrap());
+    assert_eq!(taken_over, [true, false]);
+    let text = scene.call(&["show"]).good();
+    assert!(text.contains(&format!("\n  goes on with run {old}\n")), "{text}");
+    assert!(text.contains("\na     taken over "), "{text}");
+}
+
 #[test]
 fn a_store_without_runs_says_so() {
     let scene = Scene::with("[tasks.a]\nrun = \"true\"\n");
