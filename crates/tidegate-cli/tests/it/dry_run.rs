@@ -160,3 +160,14 @@ fn long_names_and_commands_stay_readable() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("set -e; echo xxx") && text.contains("echo \"a b\" \"\""), "{text}");
 }
+
+#[test]
+fn the_file_in_the_guide_is_right() {
+    let page = include_str!("../../../../docs/command-line.md");
+    let files: Vec<&str> = page.split("```toml\n").skip(1).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        let (text, _) = file.split_once("```").unwrap();
+        Scene::with(text).call(&["run", "--dry-run"]).good();
+    }
+}
