@@ -221,7 +221,8 @@ struct State {
     /// Nothing is to be written for a while; and that is so.
     hidden: bool,
     is_hidden: bool,
-    /// Nothing more comes.
+    /// No command is left; nothing more comes at all.
+    ended: bool,
     over: bool,
 }
 
@@ -326,6 +327,7 @@ impl Teller {
         let late = std::mem::take(&mut state.late);
         state.outs.extend(late.into_iter().map(Out::Log));
         state.outs.push_back(Out::AllFollowed);
+        state.ended = true;
         drop(state);
         self.shared.news.notify_one();
     }

@@ -48,14 +48,14 @@ pub(super) fn rows(board: &Board, now: Duration, size: Size, paint: Paint) -> Ve
     let slots = longest(|entry| entry.slot.map_or(0, |slot| slot.to_string().len()));
     let times = longest(|entry| width(&entry.time));
     let whats = longest(|entry| width(&entry.what));
-    let left = if slots > 0 { slots + 1 } else { 0 };
+    let left = if slots > 0 { slots + 2 } else { 0 };
     let whats = whats.min(columns.saturating_sub(left + times + 2));
     let mut rows = Vec::new();
     for Entry { slot, what, time, ink } in entries {
-        let slot = slot.map(|slot| slot.to_string()).unwrap_or_default();
+        let slot = slot.map(|slot| format!("{slot:>slots$}: ")).unwrap_or_default();
         let what = fitted(&what, whats);
         let gap = whats - width(&what) + 2 + times - width(&time);
-        let text = format!("{slot:>slots$}{0:1$}{what}{0:gap$}{time}", "", left - slots);
+        let text = format!("{slot:left$}{what}{:gap$}{time}", "");
         rows.push(row(&text, columns, ink, paint));
     }
     if hidden > 0 && room > 0 {
@@ -169,9 +169,9 @@ mod tests {
         assert_eq!(
             seen(&board(), 80, 24),
             [
-                "1 a task with a long name    1m2s slow",
-                "2 second                           13s",
-                "  load waits for schema.sql         1m",
+                "1: a task with a long name    1m2s slow",
+                "2: second                           13s",
+                "   load waits for schema.sql         1m",
                 "0 of 9 done, 2 running, 1 waiting; 1m3s",
             ]
         );
@@ -182,15 +182,15 @@ mod tests {
         assert_eq!(
             seen(&board(), 20, 24),
             [
-                "1 a tas…  1m2s slow",
-                "2 second        13s",
-                "  load …         1m",
+                "1: a ta…  1m2s slow",
+                "2: seco…        13s",
+                "   load…         1m",
                 "0 of 9 done, 2 run…",
             ]
         );
         assert_eq!(
             seen(&board(), 30, 4),
-            ["1 a task with a l…  1m2s slow", "and 2 more", "0 of 9 done, 2 running, 1 wa…"]
+            ["1: a task with a …  1m2s slow", "and 2 more", "0 of 9 done, 2 running, 1 wa…"]
         );
         assert_eq!(seen(&board(), 80, 1).len(), 1);
     }

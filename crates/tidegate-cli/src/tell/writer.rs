@@ -81,7 +81,8 @@ fn next(shared: &Shared, pen: &mut Pen) -> Next {
             _ => (!state.outs.is_empty() || pen.is_due(state.changed)).then(|| {
                 state.changed = false;
                 let now = shared.clock.now();
-                let live = shared.manner.live && state.board.run().is_some();
+                let is_under_way = state.board.run().is_some() && !state.ended && !state.over;
+                let live = shared.manner.live && is_under_way;
                 let rows = live.then(|| frame::rows(&state.board, now, size, shared.manner.paint));
                 Then::Draw(rows.unwrap_or_default())
             }),

@@ -48,10 +48,10 @@ async fn what_runs_and_what_waits_is_seen_and_at_the_end_the_view_is_gone() {
             let text = screen.text();
             let lines: Vec<_> = text.lines().collect();
             let [first, second, waits, counts] = lines[..] else { return false };
-            first.starts_with("1 first ")
+            first.starts_with("1: first ")
                 && second
-                    .starts_with("2 a-task-with-a-long-name-that-does-not-fit-in-narrow-places ")
-                && waits.starts_with("  waits waits for there ")
+                    .starts_with("2: a-task-with-a-long-name-that-does-not-fit-in-narrow-places ")
+                && waits.starts_with("   waits waits for there ")
                 && counts.starts_with("0 of 4 done, 2 running, 1 waiting; ")
         })
         .await;
@@ -161,7 +161,7 @@ async fn wide_letters_are_counted_as_wide() {
     let mut terminal = Terminal::start(&scene, (24, 24), &["run"]);
     terminal
         .until("a part of it", |screen| {
-            screen.has("広い文字の名前が…  ") && screen.has("0 of 1 done") && screen.broken() == 0
+            screen.has("1: 広い文字の名…  ") && screen.has("0 of 1 done") && screen.broken() == 0
         })
         .await;
     scene.touch("one");
