@@ -161,7 +161,7 @@ async fn wide_letters_are_counted_as_wide() {
     let mut terminal = Terminal::start(&scene, (24, 24), &["run"]);
     terminal
         .until("a part of it", |screen| {
-            screen.has("1: 広い文字の名…  ") && screen.has("0 of 1 done") && screen.broken() == 0
+            screen.has("1: 広い文字の名前…  ") && screen.has("0 of 1 done") && screen.broken() == 0
         })
         .await;
     scene.touch("one");
