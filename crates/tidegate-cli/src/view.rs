@@ -9,7 +9,7 @@ use crate::file::{File, Task};
 use crate::plan::{ITEMS, WAIT};
 use crate::tell::{Fact, How, Teller, Try, Who, written_short};
 use crate::waves::{awaited_text, plain};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use tidegate::engine::{Happened, Kind, Missed, RunError, RunsPage, What};
 use tidegate::{Engine, Event, RunId};
@@ -23,6 +23,8 @@ pub(crate) struct View<'f> {
     /// Where the run is, and whether it takes over from another.
     queue: &'f str,
     is_retry: bool,
+    /// How many items tasks have, of which it is not known yet how many were done before.
+    items: HashMap<String, u64>,
     /// Tasks of which it was said that they wait, or how they have ended.
     said: HashSet<String>,
     /// Tasks whose end was heard of, by their hash: there may be very many.
@@ -64,8 +66,21 @@ impl<'f> View<'f> {
         teller: Teller,
     ) -> Self {
         let (said, heard, hasher) = (HashSet::new(), HashSet::new(), RandomState::new());
-        let missed = false;
-        View { file, choice, engine, run, queue, is_retry, said, heard, hasher, missed, teller }
+        let (items, missed) = (HashMap::new(), false);
+        View {
+            file,
+            choice,
+            engine,
+            run,
+            queue,
+            is_retry,
+            items,
+            said,
+            heard,
+            hasher,
+            missed,
+            teller,
+        }
     }
 
     fn role(&self, run: RunId, name: &str) -> Role<'f> {
@@ -91,6 +106,13 @@ impl<'f> View<'f> {
     /// Tells of an event, if it is of the run.
     pub(crate) async fn hear(&mut self, event: &Event) {
         let run = event.run;
+        // Once something becomes of them, their run is stored.
+        if let What::Began { task, .. } | What::Ended { task, .. } = &event.what
+            && !self.items.is_empty()
+            && let Role::Item(of) | Role::All(of) = self.role(run, task)
+        {
+            self.tell_of_items(of).await;
+        }
         match &event.what {
             What::Began { task, attempt, slot } => {
                 let (who, of) = match self.role(run, task) {
@@ -105,9 +127,11 @@ impl<'f> View<'f> {
                 Role::Waits(of) => self.waits(of),
                 Role::All(of) => {
                     let number = wait.split(' ').next().and_then(|number| number.parse().ok());
-                    let (who, count) = (Who::task(&of.name), number.unwrap_or(0));
-                    let taken_over = if self.is_retry { self.taken_over(of).await } else { 0 };
-                    self.teller.tell(Fact::Items { who, count, taken_over });
+                    self.items.insert(of.name.clone(), number.unwrap_or(0));
+                    // Which of them are taken over is known when their run is stored.
+                    if !self.is_retry {
+                        self.tell_of_items(of).await;
+                    }
                 }
                 _ => {}
             },
@@ -159,6 +183,12 @@ impl<'f> View<'f> {
     /// All runs that belong to this one.
     fn page(&self) -> RunsPage {
         RunsPage { queue: Some(self.queue.into()), limit: u32::MAX, ..RunsPage::default() }
+    }
+
+    async fn tell_of_items(&mut self, task: &Task) {
+        let Some(count) = self.items.remove(&task.name) else { return };
+        let taken_over = if self.is_retry { self.taken_over(task).await } else { 0 };
+        self.teller.tell(Fact::Items { who: Who::task(&task.name), count, taken_over });
     }
 
     /// How many items of a task were done before. What cannot be read is not told: the end will be.
