@@ -281,6 +281,8 @@ impl Teller {
         let mut state = shared.lock();
         let before = state.board.hear(&fact, now);
         state.changed = true;
+        // What a command has written comes before what is said of its end.
+        state.push_output(&fact, &before, shared.manner);
         match shared.manner.format {
             Format::Json => {
                 let line = json::line(&fact, at, now, &state.board, &before);
@@ -293,7 +295,6 @@ impl Teller {
                 }
             }
         }
-        state.push_output(&fact, &before, shared.manner);
         if shared.manner.junit {
             state.outs.extend(case(fact, &before).map(Out::Case));
         }

@@ -88,7 +88,7 @@ fn next(shared: &Shared, pen: &mut Pen) -> Next {
             }),
         };
         if let Some(then) = then {
-            let outs = if state.hidden { Vec::new() } else { state.take_outs() };
+            let outs = if matches!(then, Then::Hide) { Vec::new() } else { state.take_outs() };
             return Next { outs, then };
         }
         state = match pen.pause(state.changed).filter(|_| !state.hidden) {
@@ -228,6 +228,7 @@ impl Pen {
 
     fn draw(&mut self, rows: &[Row]) {
         if rows.is_empty() {
+            self.drawn = Instant::now();
             self.screen.erase(self.size, &mut self.err);
         } else if self.screen.is_empty() || self.drawn.elapsed() >= FRAME_MIN {
             self.drawn = Instant::now();
