@@ -289,3 +289,17 @@ fn items_that_were_done_before_are_told_when_a_run_goes_on() {
     let last = events.last().unwrap();
     assert_eq!((&last["total"], &last["succeeded"]), (&json!(3), &json!(3)));
 }
+
+#[test]
+fn no_case_is_missing_also_when_more_happens_at_once_than_can_be_told() {
+    let items: Vec<String> = (0..3_000).map(|number| number.to_string()).collect();
+    let scene = Scene::with("[tasks.each]\neach = { lines = \"list\" }\nrun = \"exit 1\"\n")
+        .file("list", items.join("\n"));
+    let answer = scene.call(&["run", "-j1", "--junit", "cases.xml", "--format", "json"]);
+    assert_eq!(answer.code, Some(1));
+    let xml = scene.read("cases.xml");
+    assert!(xml.contains("tests=\"3000\" failures=\"1\" skipped=\"2999\""), "{}", &xml[..400]);
+    let ends = events(&answer.out).into_iter().filter(|event| event["event"] == "task_ended");
+    // The task itself ends too.
+    assert_eq!(ends.count(), 3_001);
+}
