@@ -35,7 +35,7 @@ use crate::store::{self as place, Place};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 use tidegate::error::StartError;
-use tidegate::{Engine, Timestamp};
+use tidegate::{Engine, EngineBuilder, Timestamp};
 
 /// The version of what is written as JSON.
 const VERSION: u32 = 1;
@@ -43,14 +43,14 @@ const VERSION: u32 = 1;
 /// A store that is there, with who looks at it.
 pub(crate) struct Look {
     pub(crate) engine: Engine,
-    pub(crate) now: Timestamp,
+    now: Timestamp,
 }
 
-/// Does something with the store that is named, or with the nearest.
+/// Looks at the store that is named, or at the nearest. That changes nothing.
 ///
 /// # Errors
 /// There is no store, it cannot be used, or whatever went wrong with the work.
-pub(crate) fn at<T>(
+fn at<T>(
     named: &args::Store,
     work: impl AsyncFnOnce(&Look) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -58,8 +58,29 @@ pub(crate) fn at<T>(
 }
 
 /// The same for a store at this place.
-pub(crate) fn at_place<T>(
+fn at_place<T>(
     place: &Place,
+    work: impl AsyncFnOnce(&Look) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    open(place, async |builder| builder.look().await, work)
+}
+
+/// Takes part in the work on the store that is named, or on the nearest: what a dead process has left
+/// is taken over meanwhile.
+///
+/// # Errors
+/// As [`at`].
+pub(crate) fn beside<T>(
+    named: &args::Store,
+    work: impl AsyncFnOnce(&Look) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let place = place::nearest(named.store.as_deref())?;
+    open(&place, async |builder| builder.connect().await, work)
+}
+
+fn open<T>(
+    place: &Place,
+    open: impl AsyncFnOnce(EngineBuilder) -> Result<Engine, StartError>,
     work: impl AsyncFnOnce(&Look) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     if place.is_memory() {
@@ -76,7 +97,7 @@ pub(crate) fn at_place<T>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Undone(error.to_string()))?;
     let done = runtime.block_on(async {
-        let engine = Engine::builder(&place.address).connect().await.map_err(not_opened)?;
+        let engine = open(Engine::builder(&place.address)).await.map_err(not_opened)?;
         let look = Look { engine, now: SystemTime::now().into() };
         let done = work(&look).await;
         look.engine.shutdown(Duration::ZERO).await;

@@ -27,9 +27,9 @@ enum Doer {
 /// # Errors
 /// There is no such run, or it cannot be done again.
 pub(crate) fn retry(args: args::Retry) -> Result<End, Failure> {
-    let place = store::nearest(args.usual.store.as_deref())?;
-    let address = place.address.clone();
-    let doer = look::at_place(&place, async |look: &Look| {
+    let address = store::nearest(args.usual.store.as_deref())?.address;
+    let named = look::args::Store { store: Some(address.clone()) };
+    let doer = look::beside(&named, async |look: &Look| {
         let run = look::run(&look.engine, args.run.as_deref()).await?;
         let input = look.engine.store().input(run.key).await.map_err(unusable)?;
         let input = input.and_then(|input| serde_json::from_slice(&input).ok());

@@ -152,7 +152,7 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
 }
 
 /// Waits until all that was told is written, or until told not to.
-async fn say_all(writer: Writer, asked: &mut Asked, end: End) -> Result<End, Failure> {
+pub(crate) async fn say_all(writer: Writer, asked: &mut Asked, end: End) -> Result<End, Failure> {
     tokio::select! {
         written = writer.finish() => written.map(|()| end).map_err(unwritable),
         told = asked.next() => Ok(told),

@@ -1,7 +1,7 @@
 //! The store as a whole: checking it, making it smaller, copying it.
 
 use super::text::paragraph;
-use super::{Look, args, at, at_place, document, unusable};
+use super::{Look, args, at, at_place, beside, document, unusable};
 use crate::file::quoted;
 use crate::run::End;
 use crate::store::{self as place, Place};
@@ -23,14 +23,13 @@ pub(crate) fn store(command: &args::StoreCommand) -> Result<End, Failure> {
 }
 
 pub(crate) fn check(args: &args::Check) -> Result<End, Failure> {
-    let (repaired, left) = at(&args.store, async |look| {
-        let found = audit(look, args).await?;
-        if !args.repair {
-            return Ok((Vec::new(), found));
-        }
-        let repaired = look.engine.repair(&found).await;
-        Ok((repaired, audit(look, args).await?))
-    })?;
+    let (repaired, left) = match args.repair {
+        false => (Vec::new(), at(&args.store, async |look| audit(look, args).await)?),
+        true => beside(&args.store, async |look| {
+            let repaired = look.engine.repair(&audit(look, args).await?).await;
+            Ok((repaired, audit(look, args).await?))
+        })?,
+    };
     let text = match args.written.format {
         Format::Json => document(json!({
             "findings": left.iter().map(finding).collect::<Vec<_>>(),
@@ -86,7 +85,7 @@ fn told(repaired: &[Repaired], left: &[Finding], repairs: bool) -> String {
 fn prune(args: &args::Prune) -> Result<End, Failure> {
     let retention = Retention { runs: Some(args.older_than), ..Retention::default() };
     let pruned =
-        at(&args.store, async |look| look.engine.prune(retention).await.map_err(unusable))?;
+        beside(&args.store, async |look| look.engine.prune(retention).await.map_err(unusable))?;
     let (runs, logs) = (count(pruned.runs as usize, "run"), count(pruned.logs as usize, "log"));
     print(&format!("removed {runs} and {logs}\n"))
 }

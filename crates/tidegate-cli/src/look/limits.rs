@@ -1,7 +1,7 @@
 //! The limits of a store, and changing one.
 
 use super::text::{Columns, Side};
-use super::{args, at, document, millis, unusable};
+use super::{args, at, beside, document, millis, unusable};
 use crate::file::quoted;
 use crate::run::End;
 use crate::tell::Format;
@@ -62,7 +62,7 @@ fn text(limits: &[LimitState]) -> String {
 
 fn set(args: &args::SetLimit) -> Result<End, Failure> {
     let limit = args.bound.of(&args.name);
-    let said = at(&args.store, async |look| {
+    let said = beside(&args.store, async |look| {
         let there = look.engine.limits().await.map_err(unusable)?;
         let names = || there.iter().map(|state| state.limit.name());
         let name = plain(limit.name());

@@ -17,7 +17,7 @@ use tidegate::RunId;
 use tidegate::engine::{Kind, RunSummary, RunsPage, TaskKey};
 use tidegate_core::explain::Rough;
 use tidegate_core::graph::TaskIndex;
-use tidegate_core::lifecycle::State;
+use tidegate_core::lifecycle::{State, WorkerId};
 use tidegate_core::store::RunView;
 
 /// So many runs that tasks have begun are named.
@@ -36,6 +36,8 @@ struct Shown<'l> {
     children: Vec<RunSummary>,
     /// Whether somebody works on its queue.
     is_served: bool,
+    /// Workers that have died and were not taken over from so far.
+    dead: Vec<WorkerId>,
 }
 
 pub(crate) fn show(args: &args::Show) -> Result<End, Failure> {
@@ -66,7 +68,8 @@ impl<'l> Shown<'l> {
         let queue = &*whole.view.run.queue;
         let serves = |queues: &[String]| queues.iter().any(|served| served == queue);
         let is_served = workers.iter().any(|worker| worker.alive && serves(&worker.queues));
-        Ok(Shown { look, whole, items, children, is_served })
+        let dead = look.engine.store().dead().await.map_err(unusable)?;
+        Ok(Shown { look, whole, items, children, is_served, dead })
     }
 
     fn children_of(&self, parts: &Parts) -> impl Iterator<Item = &RunSummary> {
@@ -150,6 +153,9 @@ impl<'l> Shown<'l> {
         if let Some((what, since)) = self.whole.waits_for(at).filter(|_| items.is_none()) {
             notes.push(format!("waits for {what} since {}", Rough(now.since(since))));
         }
+        if let Some(worker) = self.whole.owned_by(at, &self.dead) {
+            notes.push(format!("its process has died (worker {})", worker.0));
+        }
         if let State::Ready { due, .. } = task.life.state
             && due > now
         {
@@ -206,6 +212,7 @@ impl<'l> Shown<'l> {
             "name": parts.name,
             "state": task.life.state.kind().as_str(),
             "reason": reason,
+            "process_died": whole.owned_by(at, &self.dead).is_some(),
             "taken_over": task.life.is_taken_over(),
             "attempt": task.life.attempt,
             "attempts": whole.plan().task(at).rules.retries.saturating_add(1),

@@ -2,24 +2,45 @@
 
 use super::target::{self, called};
 use super::whole::state;
-use super::{Look, args, at, unusable};
+use super::{Look, args, beside, unusable};
 use crate::file::{quoted, written};
 use crate::run::{Asked, End};
 use crate::waves::plain;
 use crate::{Failure, print, tell};
+use std::time::{Duration, Instant};
 use tidegate::engine::{RunError, RunSummary, SignalError};
 use tidegate::error::StoreError;
 use tidegate::{Run, RunOutcome};
 
+/// How often it is looked whether the commands of dead processes are gone.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A command has 5 seconds to end before it is killed; beyond this it is left to others.
+const DEAD_MAX: Duration = Duration::from_secs(15);
+
 pub(crate) fn cancel(args: &args::Cancel) -> Result<End, Failure> {
-    let said = at(&args.store, async |look| {
+    let said = beside(&args.store, async |look| {
         let (summary, run) = find(look, args.run.as_deref()).await?;
         if run.cancel().await.map_err(unusable)? {
+            end_of_the_dead(look).await?;
             return Ok(format!("{} is cancelled\n", called(&summary)));
         }
         over(&summary)
     })?;
     print(&said)
+}
+
+/// Waits until what dead processes have left running is ended, which the engine does by itself.
+async fn end_of_the_dead(look: &Look) -> Result<(), Failure> {
+    let began = Instant::now();
+    while !look.engine.store().dead().await.map_err(unusable)?.is_empty() {
+        if began.elapsed() > DEAD_MAX {
+            tell("what a dead process has left running is not ended yet");
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
 }
 
 /// What is said of a run that was over before.
@@ -37,7 +58,7 @@ fn over(run: &RunSummary) -> Result<String, Failure> {
 }
 
 pub(crate) fn signal(args: &args::Signal) -> Result<End, Failure> {
-    let said = at(&args.store, async |look| {
+    let said = beside(&args.store, async |look| {
         let (summary, run) = find(look, Some(&args.run)).await?;
         let sent = run.signal(&args.name, args.payload.clone()).await;
         let (called, name) = (called(&summary), plain(&args.name));
@@ -56,7 +77,7 @@ pub(crate) fn signal(args: &args::Signal) -> Result<End, Failure> {
 }
 
 pub(crate) fn pause(args: &args::Scope) -> Result<End, Failure> {
-    let (what, is_new) = at(&args.store, async |look| match scope(look, args).await? {
+    let (what, is_new) = beside(&args.store, async |look| match scope(look, args).await? {
         Scoped::Store => paused("the store".to_owned(), look.engine.pause().await),
         Scoped::Queue(queue) => {
             paused(format!("queue {}", quoted(&queue)), look.engine.pause_queue(queue).await)
@@ -77,7 +98,7 @@ pub(crate) fn pause(args: &args::Scope) -> Result<End, Failure> {
 }
 
 pub(crate) fn unpause(args: &args::Scope) -> Result<End, Failure> {
-    let (what, is_new) = at(&args.store, async |look| match scope(look, args).await? {
+    let (what, is_new) = beside(&args.store, async |look| match scope(look, args).await? {
         Scoped::Store => paused("the store".to_owned(), look.engine.unpause().await),
         Scoped::Queue(queue) => {
             paused(format!("queue {}", quoted(&queue)), look.engine.unpause_queue(queue).await)
@@ -113,7 +134,7 @@ fn paused(what: String, is_new: Result<bool, StoreError>) -> Result<(String, boo
 }
 
 pub(crate) fn wait(args: &args::Wait) -> Result<End, Failure> {
-    at(&args.store, async |look| {
+    beside(&args.store, async |look| {
         let mut asked = Asked::listen().map_err(|error| Failure::Undone(error.to_string()))?;
         let (summary, run) = find(look, args.run.as_deref()).await?;
         let called = called(&summary);

@@ -13,7 +13,7 @@ use tidegate::engine::{Kind, RunState, RunSummary};
 use tidegate::{Engine, RunId, Timestamp};
 use tidegate_core::TaskExecutionId;
 use tidegate_core::graph::TaskIndex;
-use tidegate_core::lifecycle::{Activity, State};
+use tidegate_core::lifecycle::{Activity, State, WorkerId};
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{RunView, TaskView};
 
@@ -56,6 +56,11 @@ impl Whole {
 
     pub(super) fn kind(&self, index: TaskIndex) -> Kind {
         self.task(index).life.state.kind()
+    }
+
+    /// The worker that has a task, if it is one of these.
+    pub(super) fn owned_by(&self, index: TaskIndex, workers: &[WorkerId]) -> Option<WorkerId> {
+        self.task(index).life.owner().filter(|owner| workers.contains(owner))
     }
 
     /// The part that says where a task stands.

@@ -8,7 +8,7 @@ use crate::run::End;
 use crate::tell::Format;
 use crate::{Failure, print};
 use serde_json::{Value, json};
-use tidegate::engine::{Full, Kind, LimitKey, Scope, Why};
+use tidegate::engine::{Full, Kind, LimitKey, Scope, Why, WorkerId};
 use tidegate::{Explanation, RunId};
 use tidegate_core::explain::Rough;
 use tidegate_core::graph::TaskIndex;
@@ -17,6 +17,13 @@ use tidegate_core::store::WhyUnserved;
 /// So many tasks are explained; the rest is counted.
 const EXPLAINED_MAX: usize = 50;
 
+/// A task with the reasons why it does not run.
+struct Explained {
+    explanation: Explanation,
+    /// The worker that has it, and has died.
+    died: Option<WorkerId>,
+}
+
 /// What was found out.
 #[derive(Default)]
 struct Found {
@@ -24,7 +31,9 @@ struct Found {
     run: String,
     id: String,
     state: String,
-    explanations: Vec<Explanation>,
+    explanations: Vec<Explained>,
+    /// Workers that have died and were not taken over from so far.
+    dead: Vec<WorkerId>,
     /// How many more do not run.
     more: usize,
 }
@@ -33,12 +42,12 @@ pub(crate) fn why(args: &args::Why) -> Result<End, Failure> {
     let found = at(&args.store, async |look| {
         match target::target(&look.engine, args.task.as_deref()).await? {
             Target::Run(whole) => {
-                let mut found = Found::of(&whole);
+                let mut found = Found::of(look, &whole).await?;
                 found.explain_idle(look, &whole).await?;
                 Ok(found)
             }
             Target::Task(whole, parts) => {
-                let mut found = Found::of(&whole);
+                let mut found = Found::of(look, &whole).await?;
                 found.explain(look, &whole, whole.stands(&parts)).await?;
                 if let Some(items) = whole.items(&look.engine, &parts).await? {
                     found.explain_idle(look, &Whole::new(items)).await?;
@@ -46,7 +55,7 @@ pub(crate) fn why(args: &args::Why) -> Result<End, Failure> {
                 Ok(found)
             }
             Target::Item(whole, items, item) => {
-                let mut found = Found::of(&whole);
+                let mut found = Found::of(look, &whole).await?;
                 found.explain(look, &Whole::new(items), item).await?;
                 Ok(found)
             }
@@ -59,10 +68,11 @@ pub(crate) fn why(args: &args::Why) -> Result<End, Failure> {
 }
 
 impl Found {
-    fn of(whole: &Whole) -> Self {
+    async fn of(look: &Look, whole: &Whole) -> Result<Self, Failure> {
         let run = &whole.view.run;
         let (id, state) = (run.id.to_string(), state(run).to_string());
-        Found { run: called(run), id, state, ..Found::default() }
+        let dead = look.engine.store().dead().await.map_err(unusable)?;
+        Ok(Found { run: called(run), id, state, dead, ..Found::default() })
     }
 
     async fn explain(
@@ -87,7 +97,8 @@ impl Found {
                 speak_of_whole(whole, tasks);
             }
         }
-        self.explanations.push(explanation);
+        let died = whole.owned_by(task, &self.dead);
+        self.explanations.push(Explained { explanation, died });
         Ok(())
     }
 
@@ -101,7 +112,8 @@ impl Found {
             }
             let task = whole.stands(parts);
             let kind = whole.kind(task);
-            if !kind.is_terminal() && kind != Kind::Active {
+            let runs = kind == Kind::Active && whole.owned_by(task, &self.dead).is_none();
+            if !kind.is_terminal() && !runs {
                 self.explain(look, whole, task).await?;
             }
         }
@@ -117,11 +129,15 @@ impl Found {
             };
         }
         let mut text = String::new();
-        for Explanation { task, kind, at, reasons, estimate, .. } in &self.explanations {
+        for Explained { explanation, died } in &self.explanations {
+            let Explanation { task, kind, at, reasons, estimate, .. } = explanation;
             let kind = kind.as_str().replace('_', " ");
             text += &paragraph(&format!("{task} of {run}: {kind}"), "", "  ");
             for why in reasons {
                 text += &paragraph(&why.seen_at(*at).to_string(), "- ", "  ");
+            }
+            if let Some(worker) = died {
+                text += &paragraph(&died_text(*worker), "- ", "  ");
             }
             if let Some(estimate) = estimate {
                 text += &format!("  estimate: in about {}\n", Rough(*estimate));
@@ -134,20 +150,31 @@ impl Found {
     }
 
     fn json(&self) -> Value {
-        let tasks = self.explanations.iter().map(|explanation| {
+        let tasks = self.explanations.iter().map(|Explained { explanation, died }| {
             let Explanation { run, task, kind, at, reasons, estimate, .. } = explanation;
+            let died = died.map(|worker| {
+                json!({ "reason": "process_died", "worker": worker.0, "text": died_text(worker) })
+            });
+            let reasons: Vec<Value> = reasons.iter().map(reason).chain(died).collect();
             json!({
                 "run": run.to_string(),
                 "task": task,
                 "state": kind.as_str(),
                 "at": time(*at),
-                "reasons": reasons.iter().map(reason).collect::<Vec<_>>(),
+                "reasons": reasons,
                 "estimate_ms": estimate.map(millis),
             })
         });
         let tasks: Vec<Value> = tasks.collect();
         json!({ "run": self.id, "state": self.state, "tasks": tasks, "more": self.more })
     }
+}
+
+fn died_text(worker: WorkerId) -> String {
+    format!(
+        "the process of worker {} has died; whoever next works on the store takes its tasks over",
+        worker.0
+    )
 }
 
 /// Names tasks as the file has them, and where they stand.

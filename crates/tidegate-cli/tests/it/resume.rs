@@ -67,26 +67,16 @@ async fn a_command_that_was_told_to_stop_when_its_process_died_has_no_twin_eithe
     let scene = Scene::with(&format!(
         "[run]\non_failure = \"fail_fast_kill\"\n\
          [tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n\
-<<<<<<< HEAD
-         [tasks.fails]\nrun = \"while [ ! -e begun ]; do sleep 0.01; done; \
-         while [ -e again -a $(wc -l <begun) -lt 2 ]; do sleep 0.01; done; test -e enough\"\n"
-=======
          [tasks.fails]\nrun = \"\"\"while [ ! -e begun ]; do sleep 0.01; done; \
          while [ -e second ] && [ ! -e enough ]; do sleep 0.01; done; test -e enough\"\"\"\n"
->>>>>>> b5b5e7f (cli: a test of cases that came too fast, and one that no longer depends on who is first)
     ))
     .file("stubborn", "");
     let said = std::fs::File::create(scene.path().join("said")).unwrap();
     let running = scene.begin_with(scene.command("", &["run"]).stderr(said));
     until("it is told to stop", || scene.read("said").contains("long: cancelled")).await;
     running.kill();
-<<<<<<< HEAD
-    // The one that fails waits for the other this time, too.
-    scene.touch("again");
-=======
     // Then it fails no more before the other has begun.
     scene.touch("second");
->>>>>>> b5b5e7f (cli: a test of cases that came too fast, and one that no longer depends on who is first)
     let running = scene.begin(&["run", "--resume"]);
     scene.begun(2).await;
     scene.touch("enough");

@@ -125,16 +125,30 @@ async fn a_paused_run_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_run_whose_process_has_died_can_be_cancelled_and_leaves_nothing() {
-    let scene = Scene::with(&format!("[tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n"));
+async fn of_a_run_whose_process_has_died_nothing_is_left_after_its_cancel_and_looking_changes_nothing()
+ {
+    let scene =
+        Scene::with(&format!("[tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n")).file("stubborn", "");
     let running = scene.begin(&["run"]);
     scene.begun(1).await;
-    running.kill();
+    running.signal("KILL");
+    let died = || scene.show()["tasks"][0]["process_died"] == true;
+    until("its process has died", died).await;
+    for arguments in [&["list"][..], &["show"], &["why"], &["logs"], &["limits"], &["doctor"]] {
+        assert_eq!(scene.call(arguments).code, Some(0), "{arguments:?}");
+    }
+    assert!(died() && !scene.is_gone(), "whoever looks takes nothing over");
+    let text = scene.call(&["show"]).good();
+    assert!(text.contains("\n  its process has died (worker "), "{text}");
+    let why = scene.call(&["why", "--format", "json"]).json();
+    let reasons = why["tasks"][0]["reasons"].as_array().unwrap();
+    assert!(reasons.iter().any(|why| why["reason"] == "process_died"), "{reasons:?}");
+    assert!(scene.call(&["why"]).good().contains("has died; whoever next works on the store"));
     scene.call(&["cancel"]).good();
-    until("its command is gone", || scene.call(&["list"]).code == Some(0) && scene.is_gone()).await;
+    assert!(scene.is_gone(), "its command is ended, which does not stop by itself");
     assert_eq!(scene.state_of("long"), "cancelled");
-    let shown = scene.call(&["show"]).good();
-    assert!(shown.contains(": cancelled\n"), "{shown}");
+    scene.call(&["doctor"]).good();
+    running.kill();
 }
 
 #[tokio::test]

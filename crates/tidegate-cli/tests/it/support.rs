@@ -58,6 +58,8 @@ impl Scene {
         ] {
             command.env_remove(name);
         }
+        // Where there is no store the user's own is looked at, which is none of these tests' business.
+        command.env_remove("XDG_STATE_HOME").env("HOME", self.path().join("home"));
         command.envs(self.variables.iter().cloned());
         command.current_dir(self.path().join(folder)).args(arguments).stdin(Stdio::null());
         command

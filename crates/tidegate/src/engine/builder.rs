@@ -1,5 +1,7 @@
 //! Starting an engine.
 
+mod look;
+
 use super::monitor::Monitors;
 use super::retention::{self, Retention};
 use super::worker::Worker;

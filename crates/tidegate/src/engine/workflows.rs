@@ -19,6 +19,7 @@ pub(super) type Find =
     dyn Fn(&str, Option<&[u8]>) -> Result<Workflow, TaskError> + Send + Sync + 'static;
 
 /// What an engine can run.
+#[derive(Default)]
 pub(super) struct Workflows {
     pub(super) given: HashMap<String, Workflow>,
     pub(super) find: Option<Arc<Find>>,
