@@ -5,6 +5,7 @@
 use crate::lock::{LOOK_EVERY, LockFolder, Turnstile};
 use crate::migrate::{self, Found};
 use crate::{error, mounts};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -348,6 +349,9 @@ impl Opening<'_> {
                 Ok(())
             })?;
         }
+        // A plan does not depend on values, or every other value of a LIMIT would make SQLite plan anew.
+        let stable = || connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
+        self.patiently(stable)?;
         if let Some(max) = self.options.size_max {
             let page: i64 = self
                 .patiently(|| connection.pragma_query_value(None, "page_size", |row| row.get(0)))?;

@@ -437,6 +437,19 @@ pub(crate) mod tests {
         assert!(steps < 500_000, "{steps} steps for 100,000 tasks");
     }
 
+    /// SQLite looks at the value of a LIMIT when it plans, and planned anew for every other one.
+    #[test]
+    fn a_statement_is_not_planned_anew_for_another_value() {
+        use rusqlite::StatementStatus::RePrepare;
+        let folder = tempfile::tempdir().unwrap();
+        let opened = crate::open::open(&folder.path().join("x.db"), &Default::default()).unwrap();
+        let mut sql = Statements::prepare(&opened.connection).unwrap();
+        for rows in 1..10_i64 {
+            assert!(sql.ready.query((0, 1, 0, 0, rows)).unwrap().next().unwrap().is_none());
+        }
+        assert_eq!(sql.ready.get_status(RePrepare), 0);
+    }
+
     #[test]
     fn an_update_of_a_task_leaves_the_indexes_of_its_run_alone() {
         let changed =

@@ -153,7 +153,7 @@ pub struct Finished {
     pub stdout: String,
     /// It wrote more to standard output than `stdout` holds; the beginning is missing there.
     pub stdout_truncated: bool,
-    /// Where the whole output is, if it was kept.
+    /// Where the whole output is, if there was some and it was kept.
     pub log: Option<PathBuf>,
 }
 

@@ -5,14 +5,16 @@
 //! plain calls: a write of at most [`CHUNK`] bytes goes to the system's cache and is over in
 //! microseconds, less than handing it to another thread would cost, and a log has an upper bound.
 
+use rustix::fs::Access;
+use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -187,34 +189,59 @@ impl Tail {
 /// The log of one command: everything it writes, up to a bound.
 ///
 /// What does not fit, or cannot be written because of an error, is counted and dropped; the command
-/// goes on.
+/// goes on. The file is made for the first byte: most commands write nothing, and to make a file takes
+/// longer than to start some of them.
 pub(super) struct Log {
-    file: File,
+    path: PathBuf,
+    file: Option<File>,
     room: u64,
     pub(super) dropped: u64,
     pub(super) error: Option<io::Error>,
 }
 
 impl Log {
-    /// Creates it, and the folders above it, for our eyes only. One that is there is replaced.
+    /// A log in this file, for our eyes only like the folders above it, which are made. One that is
+    /// there is removed.
+    ///
+    /// # Errors
+    /// There cannot be such a file.
     pub(super) fn create(path: &Path, max: u64) -> io::Result<Log> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = match (options.open(path), path.parent()) {
-            (Err(error), Some(parent)) if error.kind() == ErrorKind::NotFound => {
-                create_folder(parent)?;
-                options.open(path)?
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        if let Some(parent) = path.parent() {
+            match rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK) {
+                Err(Errno::NOENT) => create_folder(parent)?,
+                usable => usable?,
             }
-            (opened, _) => opened?,
+        }
+        Ok(Log { path: path.to_owned(), file: None, room: max, dropped: 0, error: None })
+    }
+
+    /// Whether there is a file.
+    pub(super) fn is_there(&self) -> bool {
+        self.file.is_some()
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => {
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(true).mode(0o600);
+                let file = options.open(&self.path)?;
+                // Whatever the umask takes away.
+                file.set_permissions(PermissionsExt::from_mode(0o600))?;
+                none.insert(file)
+            }
         };
-        // Whatever the umask takes away.
-        file.set_permissions(PermissionsExt::from_mode(0o600))?;
-        Ok(Log { file, room: max, dropped: 0, error: None })
+        file.write_all(bytes)
     }
 
     fn write(&mut self, bytes: &[u8]) {
         let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
-        let written = match self.file.write_all(&bytes[..fits]) {
+        let written = match self.append(&bytes[..fits]) {
             Ok(()) => fits,
             Err(error) => {
                 // A gap in the middle would be worse than an early end.

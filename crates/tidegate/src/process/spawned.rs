@@ -6,7 +6,7 @@
 use super::Finished;
 use super::group::{Group, Pauses};
 use super::notes::Noted;
-use super::output::Output;
+use super::output::{Log, Output};
 use super::running::Listed;
 use std::fmt;
 use std::io;
@@ -163,6 +163,8 @@ pub(crate) struct Ended {
     pub(crate) stdout_truncated: bool,
     /// The last 8 KiB of both streams.
     pub(crate) tail: Vec<u8>,
+    /// Whether there is a log: it has written something.
+    pub(crate) logged: bool,
     /// So many bytes are not in the log: for lack of room, or because of the error.
     pub(crate) log_dropped: u64,
     /// Why the log ends early.
@@ -172,6 +174,7 @@ pub(crate) struct Ended {
 impl Ended {
     fn new(status: ExitStatus, told: bool, output: &mut Output) -> Self {
         let kept = output.take();
+        let logged = kept.log.as_ref().is_some_and(Log::is_there);
         let (log_dropped, log_error) = kept.log.map_or((0, None), |log| (log.dropped, log.error));
         Ended {
             status,
@@ -179,6 +182,7 @@ impl Ended {
             stdout_truncated: kept.stdout.is_truncated(),
             stdout: kept.stdout.into_bytes(),
             tail: kept.tail.into_bytes(),
+            logged,
             log_dropped,
             log_error,
         }

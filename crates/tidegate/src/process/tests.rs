@@ -108,6 +108,18 @@ async fn the_log_has_every_byte_as_it_was_written() {
 }
 
 #[tokio::test]
+async fn a_command_that_writes_nothing_leaves_no_log_not_even_an_old_one() {
+    let place = Place::new();
+    let log = place.path("logs/log");
+    for (line, logged) in [("echo", true), ("true", false)] {
+        let settings = Start { log: Some(&log), ..Start::default() };
+        let spawned = spawn(&Command::shell(line), settings).unwrap();
+        let ended = over(spawned, CancellationToken::new()).await;
+        assert_eq!((ended.logged, log.exists()), (logged, logged));
+    }
+}
+
+#[tokio::test]
 async fn both_streams_go_to_the_log_and_only_one_is_the_result() {
     let place = Place::new();
     let log = place.path("log");

@@ -29,7 +29,7 @@ impl Task {
     /// });
     /// ```
     ///
-    /// What it writes goes to a log, one for each attempt, in
+    /// What it writes goes to a log, one for each attempt that writes something, in
     /// [`Config::logs`](crate::Config::logs). In its environment are `TIDEGATE_RUN_ID`,
     /// `TIDEGATE_TASK`, `TIDEGATE_ATTEMPT`, `TIDEGATE_SLOT` (the smallest number from 1 on that no
     /// other command of this engine has while it runs; one that takes several slots has the first of
@@ -178,6 +178,7 @@ async fn run(command: &Command, about: About, handle: &TaskHandle) -> Result<Ret
         let (dropped, error) = (ended.log_dropped, ended.log_error.as_ref());
         tracing::warn!(dropped, ?error, ?log, "not all that a command wrote is in its log");
     }
+    let log = log.filter(|_| ended.logged);
     let finished = ended.into_result(log)?;
     let output = encode("what the command wrote", &finished)?;
     Ok(Returned { output, inserts: None })
