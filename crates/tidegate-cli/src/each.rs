@@ -43,6 +43,9 @@ use words::{Template, typed};
 /// A name is no longer than this.
 const NAME_MAX: usize = 64;
 
+/// So many commands are claimed ahead.
+const AHEAD: u32 = 16;
+
 /// How to go on is not told in more letters than this.
 const AGAIN_MAX: usize = 500;
 
@@ -153,6 +156,7 @@ impl Whole<'_> {
         teller.all_ended();
         let score = flow.score();
         if teller.is_json() {
+            score.wrong.iter().for_each(|wrong| teller.line(wrong));
             teller.tell(Fact::Finished(totals(&score, ended)));
         } else {
             let again = (!place.is_memory()).then(|| again(self.args.resume.is_some()));
@@ -208,6 +212,8 @@ impl Whole<'_> {
         let mut config = Config::default();
         // What commands write is shown from their logs, all of it.
         config.log_max = u64::MAX;
+        // Nobody else serves the queue, and commands may be shorter than a turn at the store.
+        config.ahead_min = AHEAD;
         let retention = Retention { runs: Some(store::KEPT), ..Retention::default() };
         let builder = Engine::builder(&place.address).config(config).slots(self.slots());
         let builder = builder.queues([&queue.name]).workflow(head).workflow(commands);

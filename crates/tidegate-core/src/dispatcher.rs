@@ -8,7 +8,7 @@
 //!   time, and memory moves on its answer. A wait that is over before its beginning was handed in
 //!   leaves no trace.
 //! - A turn claims for the units of slots that are free, and up to as many tasks ahead as there are
-//!   slots. A task claimed ahead for the first time is entered without waiting for the store; one
+//!   slots, or as was asked for. A task claimed ahead for the first time is entered without waiting for the store; one
 //!   that was claimed before waits until its beginning is written, so that a task which kills its
 //!   process is counted at the latest from its second time on.
 //! - Tasks whose process has died again and again while they computed (suspects) are active one at a
@@ -51,6 +51,7 @@ pub struct Dispatcher {
     worker: WorkerId,
     in_memory_max: u32,
     waiting_max: Option<u32>,
+    ahead_min: u32,
     tasks: HashMap<TaskKey, Owned>,
     /// Tasks with something unsaid, in the order in which they spoke.
     talking: VecDeque<TaskKey>,
@@ -138,6 +139,7 @@ impl Dispatcher {
             worker,
             in_memory_max,
             waiting_max: None,
+            ahead_min: 0,
             tasks: HashMap::new(),
             talking: VecDeque::new(),
             strays: Vec::new(),
@@ -166,6 +168,11 @@ impl Dispatcher {
     /// The same, which submits nothing to a queue in which so many runs wait.
     pub fn with_waiting_max(self, waiting_max: Option<u32>) -> Self {
         Dispatcher { waiting_max, ..self }
+    }
+
+    /// The same, claiming so many tasks ahead also with fewer slots.
+    pub fn with_ahead_min(self, ahead_min: u32) -> Self {
+        Dispatcher { ahead_min, ..self }
     }
 
     /// Takes in what happened; what is to be done about it comes out of [`todos`](Self::todos).
@@ -406,7 +413,7 @@ impl Dispatcher {
         // Where there is little room, what somebody here waits for may come in all the same.
         let wanted = if self.closing { 0 } else { expected.min(room.max(slots)) };
         let units = if wanted == 0 { 0 } else { reserve(wanted) };
-        let ahead = (wanted - units).min(slots.saturating_sub(self.ahead));
+        let ahead = (wanted - units).min(slots.max(self.ahead_min).saturating_sub(self.ahead));
         let speaks = !self.talking.is_empty()
             || !self.strays.is_empty()
             || !self.submits.is_empty()

@@ -3,6 +3,7 @@
 
 use crate::running::{LONG, Running, calm, until};
 use crate::support::{Answer, Scene, golden};
+use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::process::{ChildStdin, Stdio};
 use std::sync::Arc;
@@ -140,6 +141,36 @@ fn what_a_command_writes_is_shown_byte_for_byte_when_it_ends() {
     let words = ["each", "-j1", "--show", "failed", "--keep-going", "--shell", line];
     let (_, out, _) = call(&scene(), &words, "a\nb\n");
     assert_eq!(out, b"a\n");
+}
+
+#[test]
+fn what_happens_is_told_to_programs() {
+    let scene = scene();
+    let line = "echo {}; test {} = a";
+    let words = ["each", "-j1", "--format", "json", "--junit", "ends.xml", "--shell", line];
+    let (code, out, said) = call(&scene, &words, "a\nb\nc\n");
+    assert_eq!((code, said.as_str()), (Some(1), ""));
+    let events: Vec<Value> = out
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    let ends = events.iter().filter(|event| event["event"] == "task_ended");
+    let ends: Vec<_> = ends.map(|event| (event["task"].clone(), event["input"].clone())).collect();
+    assert_eq!(ends, [(json!("echo[1]"), json!("a")), (json!("echo[2]"), json!("b"))]);
+    let last = events.last().unwrap();
+    let counts = ["total", "succeeded", "failed", "cancelled"].map(|name| last[name].clone());
+    assert_eq!(
+        (counts, &last["outcome"]),
+        ([json!(3), json!(1), json!(1), json!(1)], &json!("failed"))
+    );
+    let cases = scene.read("ends.xml");
+    assert_eq!(cases.matches("<testcase").count(), 2, "{cases}");
+}
+
+#[test]
+fn lines_appear_behind_their_inputs_as_they_come() {
+    let words = ["each", "-j1", "--show", "prefixed", "echo", "x"];
+    assert_eq!(shown(&scene(), &words, "a\nb\n"), b"a | x a\nb | x b\n");
 }
 
 #[test]

@@ -44,6 +44,10 @@ pub struct Config {
     pub queues: Vec<String>,
     /// How many tasks may be begun and unfinished at once; beyond it nothing new begins.
     pub in_memory_max: u32,
+    /// So many tasks are claimed ahead of a free slot, also if there are fewer slots; otherwise as many
+    /// as there are slots. With few slots and very short tasks more of them keep the slots busy. What
+    /// a worker has claimed no other one begins, so this is for queues that only one serves.
+    pub ahead_min: u32,
     /// After so long in memory, a wait of a [parkable](crate::Task::parkable) task becomes a row; one
     /// that is known to take longer does so at once.
     pub park_after: Duration,
@@ -74,6 +78,7 @@ impl Default for Config {
             start_below: StartBelow::default(),
             queues: vec!["default".to_owned()],
             in_memory_max: 100_000,
+            ahead_min: 0,
             park_after: Duration::from_secs(30),
             logs: None,
             log_max: 64 << 20,
@@ -549,7 +554,7 @@ impl EngineBuilder {
         let retention = if serves { self.config.retention } else { Retention::default() };
         retention::start(&shared, retention, alive);
         let states = Arc::new(self.states);
-        let max = self.config.in_memory_max;
+        let max = (self.config.in_memory_max, self.config.ahead_min);
         let beside = monitors.start(&shared);
         let worker = Worker::new(shared.clone(), messages, reports, id, states, max, beside);
         tokio::spawn(worker.run());

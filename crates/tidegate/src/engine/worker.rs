@@ -141,17 +141,19 @@ impl Worker {
         reports: mpsc::UnboundedReceiver<Report>,
         id: WorkerId,
         states: Arc<States>,
-        in_memory_max: u32,
+        (in_memory_max, ahead_min): (u32, u32),
         beside: Beside,
     ) -> Self {
-        let waiting_max = shared.waiting_max;
+        let dispatcher = Dispatcher::new(id, in_memory_max)
+            .with_waiting_max(shared.waiting_max)
+            .with_ahead_min(ahead_min);
         Worker {
             shared,
             inbox,
             reports,
             heard: Vec::new(),
             id,
-            dispatcher: Dispatcher::new(id, in_memory_max).with_waiting_max(waiting_max),
+            dispatcher,
             states,
             tickets: Tickets::default(),
             submits: HashMap::new(),

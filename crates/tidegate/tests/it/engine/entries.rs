@@ -5,7 +5,7 @@ use crate::support::ms;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tidegate::engine::{EntryEvent, EntryStage};
-use tidegate::{Backoff, Context, RunOutcome, Task, TaskError, TaskHandle, Workflow};
+use tidegate::{Backoff, Config, Context, RunOutcome, Task, TaskError, TaskHandle, Workflow};
 
 /// What was heard, in words.
 #[derive(Clone, Default)]
@@ -98,6 +98,22 @@ on_every_store! {
         until("it has begun", async || !heard.all().is_empty()).await;
         run.cancel().await.unwrap();
         until("it is over", async || heard.all() == ["hangs 1 begins", "hangs 1 left"]).await;
+    }
+
+    async fn so_many_are_claimed_ahead_as_was_asked_for(place: Place) {
+        async fn hangs(_: &mut Context) -> Result<(), TaskError> {
+            std::future::pending().await
+        }
+        let mut config = Config::default();
+        (config.slots, config.ahead_min) = (1, 3);
+        let workflow = Workflow::of(Task::new("hangs", hangs)).unwrap();
+        let engine = place.engine().config(config).workflow(workflow).start().await.unwrap();
+        for _ in 0..6 {
+            engine.submit("hangs", ()).await.unwrap();
+        }
+        until("three are ahead", async || engine.metrics().ahead == 3).await;
+        assert_eq!(engine.store().counts().await.unwrap().ready, 2);
+        engine.shutdown_now().await;
     }
 
     async fn whoever_hears_may_panic(place: Place) {
