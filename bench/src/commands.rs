@@ -91,7 +91,7 @@ pub(crate) fn measure_start() -> Vec<Figure> {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("tidegate.toml");
         fs::write(&file, "[tasks.one]\nrun = [\"true\"]\n").expect("it can be written");
-        let mut call = || timed(&binary, &["run"], folder.path(), &file);
+        let call = || timed(&binary, &["run"], folder.path(), &file);
         cold.push(call());
         warm.push(call());
     }
