@@ -316,7 +316,7 @@ impl Flow {
     /// Something becomes of a command.
     pub(super) fn hear(&self, event: &EntryEvent<'_>) {
         let key = (event.run, event.task.to_owned());
-        if let EntryStage::Begins { item, slot } = &event.stage {
+        if let EntryStage::Begins { item, slot } = event.stage {
             let value = item.and_then(|item| serde_json::from_slice(item).ok());
             let given = value.and_then(|value| Given::from_json(&value));
             let mut state = self.lock();
@@ -324,12 +324,7 @@ impl Flow {
                 let (who, log) = (self.who(&given), self.log(event));
                 state.active.insert(key, given);
                 drop(state);
-                self.teller.tell(Fact::Began {
-                    who,
-                    attempt: self.attempt(event),
-                    slot: *slot,
-                    log,
-                });
+                self.teller.tell(Fact::Began { who, attempt: self.attempt(event), slot, log });
             }
             return;
         }

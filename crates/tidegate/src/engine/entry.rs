@@ -417,8 +417,7 @@ async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
     entry.publish(|task| What::Began { task, attempt: entry.number, slot: number });
     report.hook = body.hook();
     if let Some(hook) = &report.hook {
-        let item = claimed.given.item.as_deref();
-        entry.tell(hook, EntryStage::Begins { item, slot: number });
+        entry.tell(hook, EntryStage::Begins { item: claimed.given.item.as_deref(), slot: number });
     }
     let attempt = attempt(&entry, claimed.execution(), slot, numbers);
     let around = Around { number: claimed.index.as_u32(), given: claimed.given, states };

@@ -33,7 +33,7 @@ pub enum EntryStage<'a> {
     Begins {
         /// The item for which it does so, as JSON, if it is done for items.
         item: Option<&'a [u8]>,
-        /// What `TIDEGATE_SLOT` says to a command.
+        /// The number of its slot, if it is a command.
         slot: Option<u32>,
     },
     /// The function has succeeded.
