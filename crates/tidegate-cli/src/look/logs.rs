@@ -36,6 +36,7 @@ struct Source {
     run: RunId,
     name: String,
     attempt: u32,
+    has_begun: bool,
     is_over: bool,
 }
 
@@ -105,13 +106,17 @@ async fn once(
     if found > 0 {
         return Ok(End::Succeeded);
     }
-    let of = args.attempt.map_or_else(String::new, |attempt| format!(" of attempt {attempt}"));
-    let why = match sources.first().filter(|_| sources.len() == 1) {
-        Some(source) if args.attempt.is_some_and(|attempt| attempt > source.attempt) => {
-            format!("it is at attempt {}", source.attempt)
-        }
-        _ => "no command of it has begun, or its logs were pruned".to_owned(),
+    let attempt = args.attempt.unwrap_or(1);
+    // Whoever writes nothing has no log.
+    if sources.iter().any(|source| source.has_begun && source.attempt >= attempt) {
+        tell(&format!("{spoken} has written nothing, or nothing of that is kept"));
+        return Ok(End::Succeeded);
+    }
+    let why = match sources.iter().filter(|source| source.has_begun).max_by_key(|one| one.attempt) {
+        Some(source) => format!("it is at attempt {}", source.attempt),
+        None => "it has not begun".to_owned(),
     };
+    let of = args.attempt.map_or_else(String::new, |attempt| format!(" of attempt {attempt}"));
     Err(Failure::Undone(format!("there is no log{of} of {spoken}: {why}")))
 }
 
@@ -243,6 +248,7 @@ fn source(view: &RunView, index: TaskIndex) -> Source {
         run: view.run.id,
         name: view.run.plan.graph().name(index).to_owned(),
         attempt: life.attempt,
+        has_begun: life.entries > 0,
         is_over: life.state.kind().is_terminal(),
     }
 }

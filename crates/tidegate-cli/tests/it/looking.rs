@@ -287,6 +287,18 @@ async fn logs_are_byte_exact_and_those_of_a_run_have_headings_on_stderr() {
     let said = scene.call(&["logs", "b", "--attempt", "5"]).undone();
     assert!(said.contains("there is no log of attempt 5 of task \"b\" of run 1 ("), "{said}");
     assert!(said.contains("it is at attempt 2"), "{said}");
+    // One that has not begun has none.
+    let scene = scene.file(
+        "tidegate.toml",
+        "[run]\nname = \"other\"\n[tasks.a]\nrun = \"false\"\n[tasks.b]\nafter = [\"a\"]\nrun = \"true\"\n",
+    );
+    assert_eq!(scene.call(&["run"]).code, Some(1));
+    let said = scene.call(&["logs", "b"]).undone();
+    assert_eq!(
+        said,
+        "tidegate: there is no log of task \"b\" of run 7 (other): it has not begun\n"
+    );
+    assert_eq!(scene.call(&["logs", "a"]).code, Some(0));
     // Whoever reads no further has what they wanted.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -638,7 +650,13 @@ async fn what_an_application_has_stored_is_seen_too() {
     assert!(
         scene.call(&["why", "be\rgins", "--store", "jobs.db"]).good().contains("be\\rgins of run")
     );
-    let said = scene.call(&["logs", "be\rgins", "--store", "jobs.db"]).undone();
-    assert!(said.contains("no command of it has begun"), "{said}");
+    // What is no command has no log.
+    let logs = scene.call(&["logs", "be\rgins", "--store", "jobs.db"]);
+    assert_eq!((logs.code, logs.out.as_str()), (Some(0), ""));
+    assert!(
+        logs.err.ends_with(" has written nothing, or nothing of that is kept\n"),
+        "{}",
+        logs.err
+    );
     engine.shutdown(std::time::Duration::ZERO).await;
 }
