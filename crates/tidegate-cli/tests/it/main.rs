@@ -23,3 +23,4 @@ mod support;
 mod suspended;
 mod telling;
 mod terminal;
+mod traps;
