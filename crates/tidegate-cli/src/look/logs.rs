@@ -212,8 +212,24 @@ impl Shown {
     }
 }
 
-/// All that writes what is wanted, and whether that is over.
+/// All that writes what is wanted, and whether that is over. Of a run as a whole, also what the runs
+/// write that it has begun.
 async fn sources(look: &Look, wanted: &Wanted) -> Result<(Vec<Source>, bool), Failure> {
+    let (mut sources, is_over) = sources_of(look, wanted).await?;
+    let mut runs = if wanted.task.is_none() { vec![wanted.run] } else { Vec::new() };
+    while let Some(run) = runs.pop() {
+        for child in Whole::read(&look.engine, run).await?.children(&look.engine).await? {
+            let child = Wanted { run: child.id, task: None, item: None };
+            let (more, _) = sources_of(look, &child).await?;
+            sources.splice(0..0, more);
+            runs.push(child.run);
+        }
+    }
+    let all_over = sources.iter().all(|source| source.is_over);
+    Ok((sources, is_over && all_over))
+}
+
+async fn sources_of(look: &Look, wanted: &Wanted) -> Result<(Vec<Source>, bool), Failure> {
     let whole = Whole::read(&look.engine, wanted.run).await?;
     let mut sources = Vec::new();
     for parts in &whole.tasks {

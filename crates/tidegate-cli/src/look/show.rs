@@ -14,14 +14,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tidegate::RunId;
-use tidegate::engine::{Kind, RunSummary, RunsPage, TaskKey};
+use tidegate::engine::{Kind, RunSummary};
 use tidegate_core::explain::Rough;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{State, WorkerId};
 use tidegate_core::store::RunView;
-
-/// So many runs that tasks have begun are named.
-const CHILDREN_MAX: u32 = 1_000;
 
 /// So many of them in text, of each task.
 const CHILDREN_SHOWN: usize = 5;
@@ -59,11 +56,7 @@ impl<'l> Shown<'l> {
         for parts in &whole.tasks {
             items.push(whole.items(&look.engine, parts).await?);
         }
-        let first = whole.view.run.key.0;
-        let tasks = TaskKey(first)..TaskKey(first + whole.view.tasks.len() as i64);
-        let page = RunsPage { begun_by: Some(tasks), limit: CHILDREN_MAX, ..RunsPage::default() };
-        let mut children = look.engine.runs(page).await.map_err(unusable)?;
-        children.retain(|child| child.plan.items_of().is_none());
+        let children = whole.children(&look.engine).await?;
         let workers = look.engine.workers().await.map_err(unusable)?;
         let queue = &*whole.view.run.queue;
         let serves = |queues: &[String]| queues.iter().any(|served| served == queue);

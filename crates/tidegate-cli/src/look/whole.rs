@@ -9,13 +9,16 @@ use crate::Failure;
 use crate::plan::{ITEMS, WAIT};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tidegate::engine::{Kind, RunState, RunSummary};
+use tidegate::engine::{Kind, RunState, RunSummary, RunsPage, TaskKey};
 use tidegate::{Engine, RunId, Timestamp};
 use tidegate_core::TaskExecutionId;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Activity, State, WorkerId};
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{RunView, TaskView};
+
+/// So many runs that tasks have begun are looked at.
+const CHILDREN_MAX: u32 = 1_000;
 
 /// A run.
 pub(super) struct Whole {
@@ -101,6 +104,16 @@ impl Whole {
         }
         let execution = TaskExecutionId::of(self.view.run.id, parts.main);
         engine.store().run(RunId::of_items(execution)).await.map_err(unusable)
+    }
+
+    /// Runs that its tasks have begun, other than for their items, the newest first.
+    pub(super) async fn children(&self, engine: &Engine) -> Result<Vec<RunSummary>, Failure> {
+        let first = self.view.run.key.0;
+        let tasks = TaskKey(first)..TaskKey(first + self.view.tasks.len() as i64);
+        let page = RunsPage { begun_by: Some(tasks), limit: CHILDREN_MAX, ..RunsPage::default() };
+        let mut children = engine.runs(page).await.map_err(unusable)?;
+        children.retain(|child| child.plan.items_of().is_none());
+        Ok(children)
     }
 
     /// How long a task was ready before it began, or has been so far. When it became ready is taken

@@ -609,3 +609,15 @@ fn the_settings_of_the_environment_count_where_the_command_line_is_silent() {
     let scene = self::scene().variable("TIDEGATE_TASK_TIMEOUT", "100ms");
     failed(&scene.call(&["each", "sleep", ":::", "3600"]));
 }
+
+#[test]
+fn logs_of_all_inputs_are_found_by_the_run() {
+    let scene = Scene::new().file(".tidegate/.gitignore", "*");
+    let words = ["each", "-j1", "-n1", "--keep-going", "sh", "-c", "echo for $0; test $0 != b"];
+    let answer = scene.call(&[&words[..], &[":::", "a", "b", "c"]].concat());
+    assert_eq!(answer.code, Some(1), "{}", answer.err);
+    let logs = scene.call(&["logs"]);
+    assert_eq!((logs.code, logs.out.as_str()), (Some(0), "for a\nfor b\nfor c\n"), "{}", logs.err);
+    let show = scene.call(&["show"]).good();
+    assert!(show.contains("1 of 3 failed; b: exit code 1"), "{show}");
+}
