@@ -166,9 +166,11 @@ struct State {
     bytes: usize,
     /// Whether no more will be read.
     is_read: bool,
-    /// Read, not done.
+    /// Inputs that are read and not done.
     ahead: u64,
-    /// The runs of inputs that are begun, by their first: how many there are, how many are done.
+    /// Commands that are begun in a run and not done.
+    begun: u64,
+    /// The runs that are begun, by their first: how many commands are not done, and of how many inputs.
     chunks: BTreeMap<u64, (u64, u64)>,
     /// Commands that are under way.
     active: HashMap<(RunId, String), Given>,
@@ -223,7 +225,7 @@ impl Flow {
             return false;
         }
         state.score.read += 1;
-        state.ahead += 1;
+        state.ahead += given.inputs.len() as u64;
         state.bytes += given.len();
         state.queue.push_back(given);
         let is_ready = self.is_ready(&state);
@@ -254,9 +256,8 @@ impl Flow {
 
     /// Whether it pays to begin what is there: it would stand still otherwise, or it is enough.
     fn is_ready(&self, state: &State) -> bool {
-        let begun = state.ahead - state.queue.len() as u64;
         !state.queue.is_empty()
-            && (begun < u64::from(self.rules.slots) * 2 + 16
+            && (state.begun < u64::from(self.rules.slots) * 2 + 16
                 || state.queue.len() >= CHUNK_MAX
                 || state.bytes >= CHUNK_BYTES_MAX
                 || state.is_read)
@@ -299,8 +300,9 @@ impl Flow {
     /// cancelled them.
     pub(super) fn chunk_ended(&self, first: u64) {
         let mut state = self.lock();
-        if let Some((count, done)) = state.chunks.remove(&first) {
-            state.ahead -= count - done;
+        if let Some((commands, inputs)) = state.chunks.remove(&first) {
+            state.begun -= commands;
+            state.ahead -= inputs;
         }
         drop(state);
         self.room.notify_all();
@@ -349,7 +351,7 @@ impl Flow {
         let (who, attempt, log) = (self.who(given), self.attempt(event), self.log(event));
         match &event.stage {
             EntryStage::Succeeded => {
-                state.done(given.number);
+                state.done(given);
                 state.score.succeeded += 1;
                 Fact::Ended { who, how: How::Succeeded, attempt, why: String::new(), log }
             }
@@ -360,7 +362,7 @@ impl Flow {
                 Fact::Retried { who, attempt, why, pause, log }
             }
             EntryStage::Failed { error, reason, .. } => {
-                state.done(given.number);
+                state.done(given);
                 state.score.failed += 1;
                 state.score.stopped |=
                     self.rules.failures_max.is_some_and(|max| state.score.failed >= max);
@@ -396,7 +398,7 @@ impl Flow {
 impl State {
     /// Takes as many as one run should have.
     fn begin(&mut self) -> Chunk {
-        let (mut list, mut first, mut bytes) = (Vec::new(), None, 0);
+        let (mut list, mut first, mut bytes, mut inputs) = (Vec::new(), None, 0, 0);
         while let Some(given) = self.queue.pop_front() {
             let more = bytes + given.len();
             if !list.is_empty() && (list.len() >= CHUNK_MAX || more > CHUNK_BYTES_MAX) {
@@ -404,20 +406,25 @@ impl State {
                 break;
             }
             bytes = more;
+            inputs += given.inputs.len() as u64;
             first.get_or_insert(given.number);
             list.push(given.to_json());
         }
         self.bytes -= bytes;
         let first = first.unwrap_or_default();
-        self.chunks.insert(first, (list.len() as u64, 0));
+        let commands = list.len() as u64;
+        self.begun += commands;
+        self.chunks.insert(first, (commands, inputs));
         Chunk { first, list }
     }
 
     /// One of those that are begun has come to its end.
-    fn done(&mut self, number: u64) {
-        if let Some((_, (_, done))) = self.chunks.range_mut(..=number).next_back() {
-            *done += 1;
-            self.ahead -= 1;
+    fn done(&mut self, given: &Given) {
+        if let Some((_, left)) = self.chunks.range_mut(..=given.number).next_back() {
+            let inputs = given.inputs.len() as u64;
+            *left = (left.0 - 1, left.1 - inputs);
+            self.begun -= 1;
+            self.ahead -= inputs;
         }
     }
 }
@@ -435,6 +442,21 @@ mod tests {
         assert_eq!(Given::from_json(&given.to_json()), Some(given));
         assert_eq!(Given::from_json(&json!([1, { "hex": "abc" }])), None);
         assert_eq!(Given::from_json(&json!("x")), None);
+    }
+
+    /// Commands were counted where inputs are meant, and ten thousand of these may be millions.
+    #[test]
+    fn what_is_ahead_is_counted_in_inputs() {
+        let mut state = State::default();
+        let given = |number| Given { number, inputs: vec![b"a".to_vec(); 500] };
+        for number in 1..=3 {
+            state.queue.push_back(given(number));
+            (state.ahead, state.bytes) = (state.ahead + 500, state.bytes + 500);
+        }
+        state.begin();
+        assert_eq!((state.ahead, state.begun), (1_500, 3));
+        state.done(&given(2));
+        assert_eq!((state.ahead, state.begun, state.chunks[&1]), (1_000, 2, (2, 1_000)));
     }
 
     #[test]
