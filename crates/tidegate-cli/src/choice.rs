@@ -3,7 +3,7 @@
 use crate::file::{File, quoted};
 use std::fmt;
 use std::path::Path;
-use tidegate_core::graph::{TaskIndex, nearest};
+use tidegate::core::graph::{TaskIndex, nearest};
 
 /// What is to become of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

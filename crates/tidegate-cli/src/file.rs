@@ -33,8 +33,8 @@ pub(crate) use keys::TABLES;
 
 use std::path::PathBuf;
 use std::time::Duration;
+use tidegate::core::graph::Graph;
 use tidegate::{Backoff, Limit, LimitUse, OnFailure, When};
-use tidegate_core::graph::Graph;
 
 /// Slots where nobody says how many.
 pub(crate) const PARALLEL_LIMIT: u32 = 4;

@@ -10,8 +10,8 @@ use crate::file::{
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::Path;
+use tidegate::core::graph::{Outcome, TaskIndex, Verdict};
 use tidegate::{Backoff, When};
-use tidegate_core::graph::{Outcome, TaskIndex, Verdict};
 
 /// Lines are broken to stay below this many columns.
 const COLUMNS: usize = 80;

@@ -124,6 +124,9 @@ pub use slot::{SlotPool, SlotToken};
 pub use task::CommandFn;
 pub use task::{BlockingFn, Task, TaskFn};
 pub use task_error::TaskError;
+/// What the engine is made of and what is pure: the lifecycle, graphs, plans, what a store has to do.
+/// For stores of one's own, and for tools that look deeper into one.
+pub use tidegate_core as core;
 pub use tidegate_core::duration;
 pub use tidegate_core::graph::{RunOutcome, When};
 pub use tidegate_core::limit::Limit;

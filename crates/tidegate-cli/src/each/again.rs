@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use tidegate::core::graph::TaskIndex;
+use tidegate::core::store::RunKey;
 use tidegate::engine::{Kind, RunSummary, RunsPage};
 use tidegate::{Engine, RunId};
-use tidegate_core::graph::TaskIndex;
-use tidegate_core::store::RunKey;
 
 /// Runs are looked at so many at a time: there may be very many, and each has up to a thousand inputs.
 const PAGE: u32 = 50;

@@ -7,8 +7,8 @@ use super::values::ParallelLimit;
 use super::{Origin, Setting};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use tidegate::core::graph::{Graph, GraphError, Node, nearest};
 use tidegate::{Limit, When};
-use tidegate_core::graph::{Graph, GraphError, Node, nearest};
 use toml::de::DeValue;
 
 /// A task as it stands in the file.

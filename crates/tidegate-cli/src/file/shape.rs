@@ -7,8 +7,8 @@
 use super::mistakes::{Mistakes, Source, push_plain, quoted};
 use std::ops::Range;
 use std::rc::Rc;
-use tidegate_core::duration;
-use tidegate_core::graph::nearest;
+use tidegate::core::duration;
+use tidegate::core::graph::nearest;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 

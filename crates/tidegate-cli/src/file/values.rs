@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::time::Duration;
-use tidegate_core::duration;
+use tidegate::core::duration;
 
 /// How many slots there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

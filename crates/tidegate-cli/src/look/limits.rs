@@ -8,8 +8,8 @@ use crate::tell::Format;
 use crate::waves::plain;
 use crate::{Failure, print, tell};
 use serde_json::{Value, json};
+use tidegate::core::graph::nearest;
 use tidegate::engine::{LimitError, LimitState};
-use tidegate_core::graph::nearest;
 
 pub(crate) fn limits(args: &args::Limits) -> Result<End, Failure> {
     if let Some(args::LimitsCommand::Set(args)) = &args.command {

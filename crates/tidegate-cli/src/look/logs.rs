@@ -16,8 +16,8 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidegate::RunId;
-use tidegate_core::graph::TaskIndex;
-use tidegate_core::store::RunView;
+use tidegate::core::graph::TaskIndex;
+use tidegate::core::store::RunView;
 
 /// How often it is looked whether there is more.
 const EVERY: Duration = Duration::from_millis(100);

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tidegate::RunId;
+use tidegate::core::explain::Rough;
+use tidegate::core::graph::TaskIndex;
+use tidegate::core::lifecycle::{State, WorkerId};
+use tidegate::core::store::RunView;
 use tidegate::engine::{Kind, RunSummary};
-use tidegate_core::explain::Rough;
-use tidegate_core::graph::TaskIndex;
-use tidegate_core::lifecycle::{State, WorkerId};
-use tidegate_core::store::RunView;
 
 /// So many of them in text, of each task.
 const CHILDREN_SHOWN: usize = 5;

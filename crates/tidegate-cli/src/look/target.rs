@@ -9,10 +9,10 @@ use super::whole::{Parts, Whole};
 use crate::Failure;
 use crate::file::quoted;
 use crate::waves::plain;
+use tidegate::core::graph::{TaskIndex, nearest};
+use tidegate::core::store::RunView;
 use tidegate::engine::{RunKey, RunSummary, RunsPage};
 use tidegate::{Engine, RunId};
-use tidegate_core::graph::{TaskIndex, nearest};
-use tidegate_core::store::RunView;
 
 /// So many runs are named where one cannot be told from others, or is not there.
 const NAMED_MAX: u32 = 3;

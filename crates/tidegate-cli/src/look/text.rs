@@ -3,7 +3,7 @@
 use crate::waves::plain;
 use std::time::Duration;
 use tidegate::Timestamp;
-use tidegate_core::explain::Rough;
+use tidegate::core::explain::Rough;
 
 /// Lines are broken at this column where they can be.
 const COLUMNS: usize = 80;

@@ -9,13 +9,13 @@ use crate::Failure;
 use crate::plan::{ITEMS, WAIT};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tidegate::core::TaskExecutionId;
+use tidegate::core::graph::TaskIndex;
+use tidegate::core::lifecycle::{Activity, State, WorkerId};
+use tidegate::core::plan::Plan;
+use tidegate::core::store::{RunView, TaskView};
 use tidegate::engine::{Kind, RunState, RunSummary, RunsPage, TaskKey};
 use tidegate::{Engine, RunId, Timestamp};
-use tidegate_core::TaskExecutionId;
-use tidegate_core::graph::TaskIndex;
-use tidegate_core::lifecycle::{Activity, State, WorkerId};
-use tidegate_core::plan::Plan;
-use tidegate_core::store::{RunView, TaskView};
 
 /// So many runs that tasks have begun are looked at.
 const CHILDREN_MAX: u32 = 1_000;
@@ -200,8 +200,8 @@ fn parts(plan: &Plan) -> Vec<Parts> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::graph::{Graph, Node, OnFailure};
-    use tidegate_core::plan::TaskPlan;
+    use tidegate::core::graph::{Graph, Node, OnFailure};
+    use tidegate::core::plan::TaskPlan;
 
     #[test]
     fn parts_of_a_task_are_one_with_it() {

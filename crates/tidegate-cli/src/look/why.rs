@@ -8,11 +8,11 @@ use crate::run::End;
 use crate::tell::Format;
 use crate::{Failure, print};
 use serde_json::{Value, json};
+use tidegate::core::explain::Rough;
+use tidegate::core::graph::TaskIndex;
+use tidegate::core::store::WhyUnserved;
 use tidegate::engine::{Full, Kind, LimitKey, Scope, Why, WorkerId};
 use tidegate::{Explanation, RunId};
-use tidegate_core::explain::Rough;
-use tidegate_core::graph::TaskIndex;
-use tidegate_core::store::WhyUnserved;
 
 /// So many tasks are explained; the rest is counted.
 const EXPLAINED_MAX: usize = 50;
