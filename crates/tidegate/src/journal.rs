@@ -29,7 +29,8 @@ struct Inner {
 }
 
 struct Asked {
-    op: WaitOp,
+    /// What was asked, until it is over: it may be as large as the input of a run.
+    op: Option<WaitOp>,
     answer: Answer,
     waker: Option<Waker>,
 }
@@ -70,7 +71,7 @@ impl Journal {
 
     /// Notes that something is asked for; what was asked before under this identity is not any more.
     pub(crate) fn ask(&self, id: &WaitId, op: WaitOp) {
-        let asked = Asked { op, answer: Answer::None, waker: None };
+        let asked = Asked { op: Some(op), answer: Answer::None, waker: None };
         let before = lock(&self.inner).asked.insert(id.clone(), asked);
         drop(before);
     }
@@ -101,8 +102,10 @@ impl Journal {
             (None, _) => Answer::Open,
             (Some(outcome), _) => Answer::Over(outcome),
         };
-        let waker = asked.waker.take();
+        let is_over = matches!(asked.answer, Answer::Over(_));
+        let (waker, op) = (asked.waker.take(), asked.op.take_if(|_| is_over));
         drop(inner);
+        drop(op);
         waker.into_iter().for_each(Waker::wake);
     }
 
@@ -114,9 +117,7 @@ impl Journal {
 
     /// Everything that was asked for and is not over.
     pub(crate) fn unanswered(&self) -> Vec<WaitOp> {
-        let inner = lock(&self.inner);
-        let open = inner.asked.values().filter(|asked| !matches!(asked.answer, Answer::Over(_)));
-        open.map(|asked| asked.op.clone()).collect()
+        lock(&self.inner).asked.values().filter_map(|asked| asked.op.clone()).collect()
     }
 }
 
