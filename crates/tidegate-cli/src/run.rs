@@ -154,6 +154,8 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
 /// Waits until all that was told is written, or until told not to.
 pub(crate) async fn say_all(writer: Writer, asked: &mut Asked, end: End) -> Result<End, Failure> {
     tokio::select! {
+        // Told already, the writer has to be left to its thread all the same: whoever drops it waits.
+        biased;
         written = writer.finish() => written.map(|()| end).map_err(unwritable),
         told = asked.next() => Ok(told),
     }
