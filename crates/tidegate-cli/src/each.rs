@@ -24,7 +24,8 @@ use crate::Failure;
 use crate::args::given;
 use crate::file::{Awaited, Given, PARALLEL_LIMIT, ParallelLimit, WaitFor, quoted};
 use crate::plan::Made;
-use crate::run::{AFTER_CANCEL, Asked, End, GRACE, Logs, not_started, say_all, unusable};
+use crate::run::{End, Logs, engine_config, not_started, say_all, unusable};
+use crate::stopping::{Asked, Stopping};
 use crate::store::{self, Place, Queue};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Usual, written_short};
 use crate::waves::{awaited_text, count, plain};
@@ -37,7 +38,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::{Config, Engine, Retention, Run, RunOutcome};
+use tidegate::{Engine, Retention, Run};
 use words::{Template, typed};
 
 /// A name is no longer than this.
@@ -209,9 +210,7 @@ impl Whole<'_> {
         };
         let workflows = head::workflows(name, &manner, &self.folder, flow);
         let [head, commands] = workflows.map_err(|error| Failure::Wrong(error.to_string()))?;
-        let mut config = Config::default();
-        // What commands write is shown from their logs, all of it.
-        config.log_max = u64::MAX;
+        let mut config = engine_config();
         // Nobody else serves the queue, and commands may be shorter than a turn at the store.
         config.ahead_min = AHEAD;
         let retention = Retention { runs: Some(store::KEPT), ..Retention::default() };
@@ -309,54 +308,24 @@ fn totals(score: &Score, end: End) -> Totals {
 
 /// Waits for the end of the run, or of the engine.
 async fn watch(engine: &Engine, run: &Run, asked: &mut Asked) -> Result<End, Failure> {
-    let mut interrupted = None;
+    let mut stopping = Stopping::new(engine);
     let mut ended = Box::pin(run.wait());
-    let mut stopping: Option<tokio::task::JoinHandle<()>> = None;
     let outcome = loop {
         tokio::select! {
             biased;
-            told = asked.next() => {
-                let (engine, again) = (engine.clone(), interrupted.is_some());
-                let grace = if told == End::Interrupted { Duration::ZERO } else { GRACE };
-                interrupted.get_or_insert(told);
-                stopping = Some(tokio::spawn(async move {
-                    match again {
-                        true => drop(engine.shutdown_now().await),
-                        false => drop(engine.shutdown(grace).await),
-                    }
-                }));
-            }
+            told = asked.next() => stopping.told(told),
             status = &mut ended => break status.ok().and_then(|status| status.outcome()),
         }
     };
-    // What was cancelled may still be ending.
-    let mut stopped = Box::pin(engine.shutdown(AFTER_CANCEL));
+    stopping.done();
     loop {
         tokio::select! {
             biased;
-            _ = &mut stopped => break,
-            told = asked.next() => {
-                interrupted.get_or_insert(told);
-                let engine = engine.clone();
-                stopping = Some(tokio::spawn(async move { drop(engine.shutdown_now().await) }));
-            }
+            _ = stopping.stopped() => break,
+            told = asked.next() => stopping.told(told),
         }
     }
-    if let Some(stopping) = stopping {
-        // It does not panic, and nobody aborts it.
-        let _ = stopping.await;
-    }
-    let outcome = match outcome {
-        Some(outcome) => Some(outcome),
-        None => run.status().await.map_err(unusable)?.outcome(),
-    };
-    match (outcome, interrupted) {
-        (Some(RunOutcome::Succeeded), _) => Ok(End::Succeeded),
-        (Some(RunOutcome::Failed), _) => Ok(End::Failed),
-        (Some(_), _) => Ok(End::Cancelled),
-        (None, Some(told)) => Ok(told),
-        (None, None) => Err(Failure::Store("the engine has stopped by itself".to_owned())),
-    }
+    stopping.end(run, outcome).await
 }
 
 /// How to go on, as it can be typed: the same again.

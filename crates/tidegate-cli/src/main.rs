@@ -3,8 +3,8 @@
 //! - `args`: what can be said; `file`: what a command file says.
 //! - `choice`: which of its tasks are meant; `waves`: the plan of a dry run.
 //! - `plan`: the file as a workflow, with its `items`; `store`: where its runs are kept.
-//! - `run`: runs it, or goes on (`resume`, `retry`); `view` and `summary`: what there is to say of that;
-//!   `tell`: how it is said; `suspend`: Ctrl-Z.
+//! - `run`: runs it, or goes on (`resume`, `retry`); `view` and `summary`: what there is to say of
+//!   that; `tell`: how it is said; `stopping`: being told to end; `suspend`: Ctrl-Z.
 //! - `each`: one command over many inputs.
 //! - `submit`: gives a file to whoever serves a queue; `worker`: serves queues.
 //! - `look`: what is there of runs, and steering them.
@@ -25,6 +25,7 @@ mod resume;
 mod retry;
 mod run;
 mod schema;
+mod stopping;
 mod store;
 mod submit;
 mod summary;

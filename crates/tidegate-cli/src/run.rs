@@ -3,6 +3,7 @@
 use crate::args;
 use crate::choice::{self, Choice, Part, choose};
 use crate::file::{File, ParallelLimit};
+use crate::stopping::{Asked, Stopping};
 use crate::store::{self, Place, Queue};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Who, WriteError, Writer};
 use crate::view::View;
@@ -12,14 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tidegate::engine::{Retried, Subscription};
 use tidegate::error::StartError;
-use tidegate::{Config, Engine, EngineBuilder, Retention, Run, RunOutcome};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-
-/// What commands have to end when the process is told to.
-pub(crate) const GRACE: Duration = Duration::from_secs(30);
-
-/// What is left of a cancelled run has this to end.
-pub(crate) const AFTER_CANCEL: Duration = Duration::from_secs(10);
+use tidegate::{Config, Engine, EngineBuilder, Retention, Run};
 
 /// How a run came to its end here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -269,24 +263,13 @@ async fn watch<'f>(
     mut view: View<'f>,
     asked: &mut Asked,
 ) -> Result<(End, View<'f>), Failure> {
-    let mut interrupted = None;
+    let mut stopping = Stopping::new(engine);
     let mut ended = Box::pin(run.wait());
     let mut outcome = None;
-    let mut stopping: Option<tokio::task::JoinHandle<()>> = None;
     loop {
         tokio::select! {
             biased;
-            told = asked.next() => {
-                let (engine, again) = (engine.clone(), interrupted.is_some());
-                let grace = if told == End::Interrupted { Duration::ZERO } else { GRACE };
-                interrupted.get_or_insert(told);
-                stopping = Some(tokio::spawn(async move {
-                    match again {
-                        true => drop(engine.shutdown_now().await),
-                        false => drop(engine.shutdown(grace).await),
-                    }
-                }));
-            }
+            told = asked.next() => stopping.told(told),
             event = events.next() => match event {
                 Ok(Some(event)) => view.hear(&event).await,
                 Ok(None) => break,
@@ -295,51 +278,13 @@ async fn watch<'f>(
             status = &mut ended, if outcome.is_none() => {
                 outcome = Some(status.ok().and_then(|status| status.outcome()));
                 // The events before the end are heard while it stops.
-                let engine = engine.clone();
-                stopping = Some(tokio::spawn(async move { drop(engine.shutdown(AFTER_CANCEL).await) }));
+                stopping.done();
             }
         }
     }
-    if let Some(stopping) = stopping {
-        // It does not panic, and nobody aborts it.
-        let _ = stopping.await;
-    }
-    let outcome = match outcome {
-        Some(outcome) => outcome,
-        None => run.status().await.map_err(unusable)?.outcome(),
-    };
-    let end = match (outcome, interrupted) {
-        (Some(RunOutcome::Succeeded), _) => End::Succeeded,
-        (Some(RunOutcome::Failed), _) => End::Failed,
-        (Some(_), _) => End::Cancelled,
-        (None, Some(told)) => told,
-        (None, None) => return Err(Failure::Store("the engine has stopped by itself".to_owned())),
-    };
+    stopping.stopped().await;
+    let end = stopping.end(run, outcome.flatten()).await?;
     Ok((end, view))
-}
-
-/// Hears when the process is told to end.
-pub(crate) struct Asked([(Signal, End); 3]);
-
-impl Asked {
-    pub(crate) fn listen() -> std::io::Result<Self> {
-        Ok(Asked([
-            (signal(SignalKind::interrupt())?, End::Interrupted),
-            (signal(SignalKind::terminate())?, End::Terminated),
-            (signal(SignalKind::hangup())?, End::Terminated),
-        ]))
-    }
-
-    pub(crate) async fn next(&mut self) -> End {
-        std::future::poll_fn(|cx| {
-            let heard = self
-                .0
-                .iter_mut()
-                .find_map(|(signal, end)| signal.poll_recv(cx).is_ready().then_some(*end));
-            heard.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
-        })
-        .await
-    }
 }
 
 /// How to go on, as it can be typed.

@@ -2,7 +2,8 @@
 
 use crate::file::ParallelLimit;
 use crate::plan::{ITEMS, WAIT};
-use crate::run::{self, Asked, End, GRACE, engine_config, not_started};
+use crate::run::{self, End, engine_config, not_started};
+use crate::stopping::{Asked, Stopping, by_itself};
 use crate::store::{self, Place};
 use crate::tell::{self, Fact, How, Lines, Teller, Try, Usual, Who};
 use crate::view::cause;
@@ -10,7 +11,6 @@ use crate::waves::{count, plain};
 use crate::{Failure, args, submit, suspend};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 use tidegate::engine::{Happened, What};
 use tidegate::{Engine, Event, Retention, RunId, TaskError, Workflow};
 
@@ -53,22 +53,11 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
     let mut view = View { engine: engine.clone(), teller, began: HashSet::new() };
     let (slots, queues) = (count(limit.most(cpus) as usize, "slot"), args.queue.join(", "));
     view.teller.line(format!("serving {queues} of {address} with {slots}; end it with Ctrl-C"));
-    let mut told: Option<End> = None;
-    let mut stopping = None;
+    let mut stopping = Stopping::new(&engine);
     loop {
         tokio::select! {
             biased;
-            heard = asked.next() => {
-                let (engine, again) = (engine.clone(), told.is_some());
-                let grace = if heard == End::Interrupted { Duration::ZERO } else { GRACE };
-                told.get_or_insert(heard);
-                stopping = Some(tokio::spawn(async move {
-                    match again {
-                        true => engine.shutdown_now().await,
-                        false => engine.shutdown(grace).await,
-                    }
-                }));
-            }
+            told = asked.next() => stopping.told(told),
             event = events.next() => match event {
                 Ok(Some(event)) => view.hear(&event),
                 Ok(None) => break,
@@ -80,16 +69,13 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
             },
         }
     }
-    let report = match stopping {
-        Some(stopping) => stopping.await.ok(),
-        None => None,
-    };
+    let report = stopping.stopped().await;
     view.teller.all_ended();
-    let end = match (told, report) {
+    let end = match (stopping.how_told(), report) {
         // Nothing was left undone.
         (Some(_), Some(report)) if report.handed_back.is_empty() => End::Succeeded,
         (Some(told), _) => told,
-        (None, _) => return Err(Failure::Store("the engine has stopped by itself".to_owned())),
+        (None, _) => return Err(by_itself()),
     };
     run::say_all(writer, &mut asked, end).await
 }
