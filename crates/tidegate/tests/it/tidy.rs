@@ -75,9 +75,13 @@ fn the_commands_of_the_readme_are_those_that_ci_runs() {
         .collect();
     examples.sort();
     let test = test.replace(" \\\n    ", " ");
-    let line = test.lines().find_map(|line| line.strip_prefix("for example in "));
-    let run = line.and_then(|line| line.strip_suffix("; do")).expect("./test runs examples");
-    assert_eq!(run.split(' ').collect::<Vec<_>>(), examples, "./test runs every example");
+    let lists = test.lines().filter_map(|line| line.strip_prefix("for example in "));
+    let lists = lists.filter_map(|line| line.strip_suffix("; do"));
+    let mut run: Vec<_> = lists.flat_map(|list| list.split(' ')).collect();
+    run.sort_unstable();
+    assert_eq!(run, examples, "./test runs every example");
+    let main = "cargo run --release --bin tidegate -- run examples/nightly/tidegate.toml";
+    assert!(readme.contains(main), "the README names the main job");
 }
 
 /// What an application compiles that adds tidegate as it comes, and what it does not.
