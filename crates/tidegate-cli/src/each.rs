@@ -24,7 +24,7 @@ use crate::Failure;
 use crate::args::given;
 use crate::file::{Awaited, Given, PARALLEL_LIMIT, ParallelLimit, WaitFor, quoted};
 use crate::plan::Made;
-use crate::run::{End, Logs, engine_config, not_started, say_all, unusable};
+use crate::run::{End, Logs, engine_config, not_started, on_runtime, say_all, unusable};
 use crate::stopping::{Asked, Stopping};
 use crate::store::{self, Place, Queue};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Usual, written_short};
@@ -57,39 +57,38 @@ const AGAIN_MAX: usize = 500;
 pub(crate) fn each(args: &Each) -> Result<End, Failure> {
     let (command, inputs) = args.split().map_err(Failure::Wrong)?;
     let given = given(args.parallel_limit, args.timeout).map_err(Failure::Wrong)?;
-    let template = Template::new(command, args.shell);
-    if let Some(program) = template.program() {
-        look_for(program)?;
+    let mut template = Template::new(command, args.shell);
+    if let Some(program) = template.program()
+        && let Some(path) = look_for(program)?
+    {
+        template.found(path);
     }
     let source = Source::open(inputs, args.arg_file.as_deref()).map_err(Failure::Wrong)?;
     let folder = std::env::current_dir();
     let folder =
         folder.map_err(|error| Failure::Undone(format!("the working directory: {error}")))?;
     let each = Whole { args, command, template, given, folder };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Undone(error.to_string()))?;
-    let done = runtime.block_on(each.perform(source));
-    // A thread that still looks at a file on a slow drive keeps nobody waiting.
-    runtime.shutdown_background();
-    done
+    on_runtime(each.perform(source))
 }
 
-/// A program that is not there is not looked for again for each input.
-fn look_for(program: &OsStr) -> Result<(), Failure> {
+/// Where the program is, if it was looked for. One that is not there is not looked for again for each
+/// input, and neither is one that is.
+fn look_for(program: &OsStr) -> Result<Option<PathBuf>, Failure> {
     let is_program = |path: &Path| {
         path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
     };
     if program.as_bytes().contains(&b'/') {
         let what = match is_program(Path::new(program)) {
-            true => return Ok(()),
+            true => return Ok(None),
             false if Path::new(program).exists() => "cannot be executed",
             false => "is not there",
         };
         return Err(Failure::Undone(format!("{} {what}", plain(&program.to_string_lossy()))));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if std::env::split_paths(&path).any(|folder| is_program(&folder.join(program))) {
-        return Ok(());
+    let places = std::env::split_paths(&path).map(|folder| folder.join(program));
+    if let Some(found) = places.into_iter().find(|path| is_program(path)) {
+        return Ok(Some(found));
     }
     let (program, path) = (quoted(&program.to_string_lossy()), plain(&path.to_string_lossy()));
     Err(Failure::Undone(format!("there is no program {program} in PATH ({path})")))

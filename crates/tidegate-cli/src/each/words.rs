@@ -7,6 +7,7 @@
 use crate::waves::plain;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
 use tidegate::process::Command;
 
 /// How the command of an input is made.
@@ -16,6 +17,8 @@ pub(super) struct Template {
     is_line: bool,
     /// Whether an input is put behind it.
     appends: bool,
+    /// Where the program is, if that is known.
+    found: Option<PathBuf>,
 }
 
 type Word = Vec<Part>;
@@ -79,7 +82,12 @@ impl Template {
     pub(super) fn new(words: &[OsString], is_line: bool) -> Self {
         let words: Vec<Word> = words.iter().map(|word| parse(word.as_bytes(), is_line)).collect();
         let appends = words.iter().flatten().all(|part| matches!(part, Part::Text(_)));
-        Template { words, is_line, appends }
+        Template { words, is_line, appends, found: None }
+    }
+
+    /// The program is here, and need not be looked for again for each input.
+    pub(super) fn found(&mut self, path: PathBuf) {
+        self.found = Some(path);
     }
 
     /// The program, if it is the same for each input.
@@ -95,7 +103,11 @@ impl Template {
         let mut words = self.filled(number, inputs).into_iter().map(OsString::from_vec);
         let command = match self.is_line {
             true => Command::shell(words.next().unwrap_or_default()),
-            false => Command::new(words.next().unwrap_or_default()).args(words),
+            false => {
+                let program = words.next().unwrap_or_default();
+                let found = self.found.clone().map(OsString::from);
+                Command::new(found.unwrap_or(program)).args(words)
+            }
         };
         // More than one cannot be told apart by anything else that a line does not have.
         command.env("TIDEGATE_INPUT", OsString::from_vec(inputs.join(&b'\n')))
