@@ -232,6 +232,22 @@ impl Dispatcher {
         self.talking.len()
     }
 
+    /// Whether a turn can wait a moment for more to tell: more tasks were
+    /// [asked for](Self::with_ahead_min) ahead than there are slots, enough of them are there to begin
+    /// meanwhile, and nobody wants anything else of the store.
+    pub fn can_wait(&self) -> bool {
+        self.in_flight.is_none()
+            && !self.closing
+            && 2 * self.ahead > self.ahead_min
+            && self.ahead_min > 0
+            && self.strays.is_empty()
+            && self.submits.is_empty()
+            && self.requests.is_empty()
+            && self.dead.is_empty()
+            && !self.looks_at_clock
+            && !self.calls_roll
+    }
+
     /// Units of slots that belong to the turn in flight.
     pub fn units_in_flight(&self) -> u32 {
         self.in_flight.as_ref().map_or(0, |in_flight| in_flight.turn.claim.units)

@@ -46,7 +46,8 @@ pub struct Config {
     pub in_memory_max: u32,
     /// So many tasks are claimed ahead of a free slot, also if there are fewer slots; otherwise as many
     /// as there are slots. With few slots and very short tasks more of them keep the slots busy. What
-    /// a worker has claimed no other one begins, so this is for queues that only one serves.
+    /// a worker has claimed no other one begins, so this is for queues that only one serves. While
+    /// there are enough of them, what has ended is stored up to 2 ms later, together with others.
     pub ahead_min: u32,
     /// After so long in memory, a wait of a [parkable](crate::Task::parkable) task becomes a row; one
     /// that is known to take longer does so at once.

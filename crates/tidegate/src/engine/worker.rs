@@ -47,6 +47,9 @@ const ROLL_CALL_EVERY: u32 = 60;
 /// other workers, and those of which the answer was lost, are found so.
 const LOOKED_UP_MAX: usize = 1_000;
 
+/// So long after the last one a turn waits that can: each costs a commit, however little is in it.
+const LINGER: Duration = Duration::from_millis(2);
+
 /// How often the bodies that a turn has started get a moment before the next one is handed in, as long
 /// as some of them use it: one that stood in line for its slot needs three.
 const MOMENTS_MAX: usize = 8;
@@ -93,6 +96,8 @@ pub(super) struct Worker {
     compares: bool,
     watch_at: Instant,
     retry_at: Option<Instant>,
+    /// Until then a turn that can wait does so, for more to tell.
+    linger_until: Instant,
     closing: Option<Closing>,
     metrics: Metrics,
     idle_since: Option<Instant>,
@@ -174,6 +179,7 @@ impl Worker {
             compares: false,
             watch_at: Instant::now(),
             retry_at: None,
+            linger_until: Instant::now(),
             closing: None,
             metrics: Metrics::default(),
             idle_since: None,
@@ -617,7 +623,8 @@ impl Worker {
 
     /// Hands in the next turn, if there is one.
     fn hand_in(&mut self) {
-        if self.turn.is_some() {
+        let lingers = self.dispatcher.can_wait() && Instant::now() < self.linger_until;
+        if self.turn.is_some() || lingers {
             return;
         }
         let Worker { dispatcher, shared, reserved, .. } = self;
@@ -644,6 +651,7 @@ impl Worker {
             self.metrics.turn_items_total += items as u64;
             self.metrics.turn_time += since.elapsed();
         }
+        self.linger_until = Instant::now() + LINGER;
         self.dispatcher.handle(Input::Answered(answer));
         // A turn that is to be handed in again keeps its units.
         if self.dispatcher.units_in_flight() == 0 {
@@ -696,7 +704,9 @@ impl Worker {
         });
         let limit = self.limits.peek().map(|Reverse((at, ..))| *at);
         let close = self.closing.as_ref().and_then(|closing| closing.next);
-        let others = [alarm, limit, close, self.retry_at].into_iter().flatten();
+        let can_wait = self.dispatcher.can_wait() && self.dispatcher.news() > 0;
+        let linger = can_wait.then_some(self.linger_until);
+        let others = [alarm, limit, close, self.retry_at, linger].into_iter().flatten();
         others.fold(self.watch_at, Instant::min)
     }
 
