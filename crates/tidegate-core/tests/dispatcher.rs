@@ -78,6 +78,26 @@ fn what_stands_in_line_when_the_worker_closes_is_withdrawn_and_dropped_only_afte
 }
 
 #[test]
+fn a_turn_can_wait_only_while_enough_was_asked_for_ahead_and_nobody_wants_anything_else() {
+    let of = |ahead_min: u32, tasks: i64| {
+        let mut dispatcher = Dispatcher::new(WORKER, 100).with_ahead_min(ahead_min);
+        turn(&mut dispatcher, 1);
+        assert!(!dispatcher.can_wait(), "one is in flight");
+        let claimed = (1..=tasks).map(claimed).collect();
+        dispatcher.handle(Input::Answered(Ok(Turned { claimed, ..Turned::default() })));
+        dispatcher
+    };
+    assert!(!of(0, 4).can_wait(), "nobody has asked for it");
+    assert!(!of(4, 2).can_wait(), "they will soon be begun");
+    assert!(of(4, 3).can_wait());
+    for other in [Input::Alarm, Input::RollCall, Input::Close, Input::Dead(vec![WorkerId(9)])] {
+        let (mut dispatcher, said) = (of(4, 4), format!("{other:?}"));
+        dispatcher.handle(other);
+        assert!(!dispatcher.can_wait(), "{said}");
+    }
+}
+
+#[test]
 fn a_worker_with_nothing_to_say_and_no_room_hands_nothing_in() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
     turn(&mut dispatcher, 1);

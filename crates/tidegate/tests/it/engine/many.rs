@@ -470,3 +470,28 @@ on_paused_time! {
         }
     }
 }
+
+/// How many turns a hundred tasks of a millisecond take on one slot.
+async fn turns(ahead_min: u32) -> u64 {
+    async fn short(_: &mut Context) -> Result<(), TaskError> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok(())
+    }
+    let mut config = Config::default();
+    config.ahead_min = ahead_min;
+    let workflow = Workflow::of(Task::new("short", short)).unwrap();
+    let builder = Engine::builder("memory:").config(config).slots(1).workflow(workflow);
+    let engine = builder.start().await.unwrap();
+    for run in engine.submit_many("short", [(); 100]).await.unwrap() {
+        assert_eq!(run.wait().await.unwrap().outcome(), Some(RunOutcome::Succeeded));
+    }
+    let turns = engine.metrics().turns_total;
+    engine.shutdown(Duration::ZERO).await;
+    turns
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_more_claimed_ahead_than_there_are_slots_ends_are_stored_together() {
+    let (alone, together) = (turns(0).await, turns(16).await);
+    assert!(4 * together < 3 * alone, "{together} turns, and {alone} one by one");
+}
