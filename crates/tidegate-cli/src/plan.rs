@@ -98,7 +98,8 @@ where
 /// The part that waits, for all of it at the same time.
 fn waits(file: &File, task: &Task) -> tidegate::Task {
     let made = Made::new(file, task, None);
-    let fingerprint = fingerprint((&task.wait_for, made.difference()));
+    let what: Vec<_> = task.wait_for.iter().map(|wait| &wait.what).collect();
+    let fingerprint = fingerprint((what, made.difference()));
     let all: Arc<Vec<(WaitFor, String)>> = Arc::new(
         task.wait_for.iter().map(|wait| (wait.clone(), awaited_text(&file.folder, wait))).collect(),
     );

@@ -81,8 +81,8 @@ pub struct TaskPlan {
     pub parkable: bool,
     /// Where the list is found for each of whose items it is done, in a run of their own.
     pub each: Option<String>,
-    /// What tells its definition from another, besides all this: a task whose fingerprint is another
-    /// is not taken over by a retry.
+    /// What tells what it does from what another version of it does: a task whose fingerprint is
+    /// another is not taken over by a retry.
     pub fingerprint: Option<String>,
     /// The limits it has to hold while it runs.
     pub limits: Vec<LimitUse>,
@@ -135,6 +135,14 @@ impl From<String> for LimitUse {
 impl From<(&str, u32)> for LimitUse {
     fn from((name, units): (&str, u32)) -> Self {
         LimitUse::of(name).units(units)
+    }
+}
+
+impl TaskPlan {
+    /// Whether it does what the other one does, as far as it can be told. All else says when and how
+    /// it is done, and what has succeeded is not done again because it would be given more time now.
+    pub(crate) fn does_the_same(&self, other: &TaskPlan) -> bool {
+        (&self.fingerprint, &self.each) == (&other.fingerprint, &other.each)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a retry takes over: which tasks of a run that has ended need not be done again in a new one.
 //!
-//! A task is taken over if it has succeeded under the same name, is defined as it was, works on the
-//! same input, and all tasks it comes after are taken over too, or are skipped as they were. So what
+//! A task is taken over if it has succeeded under the same name, does what it did, works on the same
+//! input, and all tasks it comes after are taken over too, or are skipped as they were. So what
 //! a task is given is what it would be given again.
 //!
 //! What has ended stays as it is: whoever compares twice gets the same.
@@ -18,8 +18,8 @@ use crate::plan::Plan;
 pub struct TakenOver {
     /// The tasks that need not run: their places in the new plan, and in the old one.
     pub tasks: Vec<(TaskIndex, TaskIndex)>,
-    /// Tasks of the new plan that had succeeded and run again because they, or tasks above them, are
-    /// defined otherwise or work on something else. In the order of the plan.
+    /// Tasks of the new plan that had succeeded and run again because they, or tasks above them, do
+    /// something else or work on something else. In the order of the plan.
     pub changed: Vec<TaskIndex>,
     /// Whether all tasks stand as they stood, so that there is nothing to do.
     pub is_all: bool,
@@ -66,9 +66,9 @@ pub fn compare(
     taken
 }
 
-/// Whether a task is defined as its namesake was: by its rules and by what it comes after.
+/// Whether a task does what its namesake did, after the same tasks and under the same rule.
 pub(crate) fn is_same(old: &Plan, before: TaskIndex, new: &Plan, task: TaskIndex) -> bool {
-    old.task(before) == new.task(task)
+    old.task(before).does_the_same(new.task(task))
         && old.graph().when(before) == new.graph().when(task)
         && parents(old, before) == parents(new, task)
 }

@@ -454,6 +454,7 @@ macro_rules! conformance {
                     what_was_taken_over_is_given_to_whatever_comes_after_it
                     what_follows_from_what_was_taken_over_can_begin_in_the_same_turn
                     what_has_changed_runs_again_with_all_that_comes_after_it
+                    what_is_only_to_be_done_in_another_way_is_taken_over
                     a_task_that_is_new_runs_and_one_that_is_gone_is_dropped
                     a_rule_is_looked_at_again_with_what_was_taken_over
                     what_is_skipped_as_it_was_is_no_reason_to_run_again
@@ -473,7 +474,7 @@ macro_rules! conformance {
                     a_list_that_has_succeeded_is_taken_over_as_a_whole
                     items_that_have_succeeded_are_taken_over_by_their_bytes_one_for_one
                     items_run_again_where_something_above_them_does
-                    items_that_are_defined_otherwise_run_again
+                    items_that_do_something_else_run_again
                     a_list_of_whose_items_none_is_left_ends_at_once
                     a_run_of_items_is_not_retried_by_itself
                     ;

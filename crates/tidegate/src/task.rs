@@ -340,7 +340,8 @@ impl Task {
 
     /// What tells what it does from what another version of it does: a command line, a version, a hash.
     /// It is stored with each run, and a [retry](crate::Engine::retry) takes over what a task came to
-    /// only where this is the same, as are its rules and what it comes after.
+    /// only where this is the same, as is what it comes after. Clocks, retries, weight and limits say
+    /// how it is done: with others of them, what has succeeded still has.
     pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
         self.plan.fingerprint = Some(fingerprint.into());
         self

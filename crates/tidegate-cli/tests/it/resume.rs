@@ -40,6 +40,23 @@ fn what_is_defined_otherwise_is_run_again_and_listed() {
     assert_eq!(scene.read("done"), "a\nd\nb\ndd\nc\n");
 }
 
+#[test]
+fn what_is_given_more_time_or_more_attempts_is_not_done_again() {
+    let scene = Scene::with(
+        "[tasks.a]\nwait_for = { file = \"tidegate.toml\", timeout = \"1h\" }\nrun = \"echo a >> done\"\n\
+         [tasks.b]\neach = { items = [\"quick\", \"long\"] }\nafter = [\"a\"]\ntimeout = \"1h\"\n\
+         run = \"if [ {} = long ]; then test -e mended; fi; echo {} >> done\"\n",
+    );
+    assert_eq!(scene.call(&["run", "-j1"]).code, Some(1));
+    let other = "retries = 1\nweight = 2\npriority = 3\ntimeout = \"2h\"\n";
+    let other = scene.read("tidegate.toml").replace("timeout = \"1h\"\n", other);
+    let other = other.replace("\"1h\"", "\"2h\"");
+    let scene = scene.file("tidegate.toml", other).file("mended", "");
+    let answer = scene.call(&["run", "--resume", "-j2"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    assert_eq!(scene.read("done"), "a\nquick\nlong\n");
+}
+
 #[tokio::test]
 async fn after_a_kill_the_rest_is_done_and_the_command_has_no_twin() {
     let scene = Scene::with(&format!(

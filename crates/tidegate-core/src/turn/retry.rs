@@ -70,8 +70,8 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// The run of the items that this task had in the run which its own is a retry of, if those that
-    /// have succeeded there count: the task had not, or it would not run again but for a change; it is
-    /// defined as it was; and all that it comes after was taken over.
+    /// have succeeded there count: the task had not, or it would not run again but for a change; it
+    /// does what it did; and all that it comes after was taken over.
     fn items_before(&mut self, task: TaskKey) -> Result<Option<usize>, R::Error> {
         let at = self.existing(task)?;
         let (run, index) = (self.tasks[at].run, self.tasks[at].row.index);
@@ -103,7 +103,7 @@ impl<R: Rows> Taking<'_, R> {
         old: usize,
     ) -> Result<Vec<(TaskIndex, TaskKey)>, R::Error> {
         let (first, plan) = (TaskIndex::from_u32(0), self.runs[old].plan.clone());
-        if plan.task(first) != new.plan.task(first) {
+        if !plan.task(first).does_the_same(new.plan.task(first)) {
             return Ok(Vec::new());
         }
         let mut done: HashMap<Bytes, VecDeque<TaskKey>> = HashMap::new();

@@ -4,14 +4,14 @@ use super::SECOND;
 use crate::{Sketch, World, chain, change, claim, diamond, one, plan};
 use std::sync::Arc;
 use tidegate_core::graph::{OnFailure, RunOutcome, TaskIndex, When};
-use tidegate_core::lifecycle::{Kind, Life, WorkerId};
+use tidegate_core::lifecycle::{Kind, Life, Rules, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::retention::{Aged, Prune};
 use tidegate_core::store::{
     Applied, Bytes, Change, Claimed, Happened, NewRun, Parent, Refusal, Request, RetryOf, Submitted,
 };
 use tidegate_core::wait::{WaitId, WaitKind};
-use tidegate_core::{RunId, TaskExecutionId};
+use tidegate_core::{Backoff, RunId, TaskExecutionId};
 
 use Kind::{Blocked, Cancelled, Failed, Ready, Skipped, Succeeded, TimedOut};
 
@@ -155,7 +155,7 @@ pub async fn what_has_changed_runs_again_with_all_that_comes_after_it(world: &mu
     assert_eq!(taken_over(world, new).await, ["a", "d"]);
     assert_eq!(play(world, worker, &[], 2).await, ["b", "c", "e"]);
 
-    // Whatever is planned of a task is its definition, what it comes after too.
+    // What it comes after, and under which rule, is part of what it does.
     let sketch = || plan("w").task("a", &[]).task("b", &["a"]).task("c", &["b"]);
     let rest = |sketch: Sketch| keep_going(sketch.task("d", &["a"]).task("e", &[]));
     let other_rule = rest(sketch().when(When::AllDone));
@@ -165,9 +165,22 @@ pub async fn what_has_changed_runs_again_with_all_that_comes_after_it(world: &mu
     let other_place = rest(plan("w").task("a", &[]).task("b", &["a"]).task("c", &["a", "b"]));
     let new = retry(world, old, &other_place).await;
     assert_eq!(taken_over(world, new).await, ["a", "b", "d"]);
-    let other_weight = rest(sketch().weight(2));
-    let new = retry(world, old, &other_weight).await;
-    assert_eq!(taken_over(world, new).await, ["a", "b", "d"]);
+}
+
+pub async fn what_is_only_to_be_done_in_another_way_is_taken_over(world: &mut World) {
+    let before = plan("w").task("a", &[]).task("b", &[]).build();
+    let (_, old) = ended(world, &before, &["b"]).await;
+    let other = |rules: &mut Rules| {
+        *rules = Rules {
+            retries: 3,
+            backoff: Backoff::fixed(SECOND),
+            queue_timeout: Some(SECOND),
+            deadline: Some(SECOND * 9),
+        };
+    };
+    let sketch = plan("w").task("a", &[]).weight(2).priority(7).rules(other);
+    let new = retry(world, old, &sketch.limit("api").task("b", &[]).build()).await;
+    assert_eq!(taken_over(world, new).await, ["a"]);
 }
 
 pub async fn a_task_that_is_new_runs_and_one_that_is_gone_is_dropped(world: &mut World) {
@@ -523,13 +536,19 @@ pub async fn items_run_again_where_something_above_them_does(world: &mut World) 
     assert_eq!(world.kinds(its).await, [Ready, Ready]);
 }
 
-pub async fn items_that_are_defined_otherwise_run_again(world: &mut World) {
+pub async fn items_that_do_something_else_run_again(world: &mut World) {
     let plan = mapped().build();
-    let (worker, old, _) = ended_items(world, &plan, &["x", "y"], &["each[1]"]).await;
-    retry(world, old, &plan).await;
-    let other = TaskPlan { weight: 2, ..TaskPlan::default() };
-    let (_, its) = begin_items(world, worker, &["x", "y"], other).await;
-    assert_eq!(world.kinds(its).await, [Ready, Ready]);
+    let other = TaskPlan { fingerprint: Some("2".to_owned()), ..TaskPlan::default() };
+    let heavier = TaskPlan { weight: 2, ..TaskPlan::default() };
+    for (items, first) in [(other, Ready), (heavier, Succeeded)] {
+        let (worker, old, _) = ended_items(world, &plan, &["x", "y"], &["each[1]"]).await;
+        retry(world, old, &plan).await;
+        let (each, its) = begin_items(world, worker, &["x", "y"], items).await;
+        assert_eq!(world.kinds(its).await, [first, Ready]);
+        play(world, worker, &[], 2).await;
+        world.tell(worker, end_of(&each, &[], 2)).await;
+        play(world, worker, &[], 2).await;
+    }
 }
 
 pub async fn a_list_of_whose_items_none_is_left_ends_at_once(world: &mut World) {

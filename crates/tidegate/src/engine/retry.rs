@@ -24,7 +24,8 @@ use tidegate_core::{RunId, Timestamp};
 /// with what it returned and what it put into the context, if
 ///
 /// - it has succeeded in the old run, and the input is the same;
-/// - its rules, its [fingerprint](crate::Task::fingerprint) and what it comes after are the same;
+/// - its [fingerprint](crate::Task::fingerprint), what it comes after and under which
+///   [rule](crate::When) are the same;
 /// - all tasks it comes after are taken over too, or are skipped as they were.
 ///
 /// Everything else runs, under a name of its own: the [execution
@@ -62,8 +63,8 @@ pub enum Retried {
         run: Run,
         /// The tasks that need not run, in the order of the workflow.
         taken_over: Vec<String>,
-        /// The tasks that had succeeded and run again because they, or tasks above them, are defined
-        /// otherwise, or because the input is another.
+        /// The tasks that had succeeded and run again because they, or tasks above them, do
+        /// something else, or because the input is another.
         changed: Vec<String>,
     },
     /// All tasks have succeeded, and nothing has changed: there is nothing to do, and no new run.
