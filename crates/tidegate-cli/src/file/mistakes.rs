@@ -128,7 +128,7 @@ impl<'t> Place<'t> {
         }
         for (index, &letter) in letters.iter().enumerate().take(to).skip(from) {
             // What a terminal would obey is not handed to it.
-            shown.push(if letter != '\t' && letter.is_control() { '\u{fffd}' } else { letter });
+            shown.push(if letter != '\t' && is_obeyed(letter) { '\u{fffd}' } else { letter });
             if index < at {
                 below.push(if letter == '\t' { '\t' } else { ' ' });
             }
@@ -155,16 +155,34 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
+/// Whether a terminal does something else with it than to show it: controls, and what makes a line go
+/// the other way or break.
+fn is_obeyed(letter: char) -> bool {
+    let turns = matches!(letter, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    letter.is_control() || turns
+}
+
 /// The text with nothing in it that a terminal would obey; of a longer one, the beginning.
 pub(crate) fn push_plain(into: &mut String, text: &str, max: usize) {
     let mut letters = text.chars();
     for letter in letters.by_ref().take(max) {
-        match letter.is_control() {
+        match is_obeyed(letter) {
             true => write!(into, "{}", letter.escape_default()).expect("a string takes all"),
             false => into.push(letter),
         }
     }
     if letters.next().is_some() {
         into.push('…');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_text_from_outside_tells_a_terminal_nothing() {
+        let text = "a\u{1b}[2Jb\u{202e}c\u{2028}d\u{2069}é";
+        assert_eq!(quoted(text), "\"a\\u{1b}[2Jb\\u{202e}c\\u{2028}d\\u{2069}é\"");
     }
 }
