@@ -118,15 +118,6 @@ CREATE TABLE doomed (
     upto INTEGER NOT NULL
 ) STRICT;
 
-CREATE TABLE worker (
-    id         INTEGER PRIMARY KEY AUTOINCREMENT,
-    name       TEXT NOT NULL,
-    started_at INTEGER NOT NULL,
-    slots      INTEGER NOT NULL,
-    -- Whether it can do whatever there is, not only what worker_knows has of it.
-    knows_all  INTEGER NOT NULL
-) STRICT;
-
 CREATE TABLE sqlite_sequence(name,seq);
 
 CREATE TABLE worker_queue (
@@ -241,3 +232,12 @@ SELECT
     datetime(task.run_ended_at / 1000000, 'unixepoch') AS ended_at
 FROM task JOIN workflow ON workflow.id = task.workflow
 WHERE task.run_id IS NOT NULL;
+
+CREATE TABLE "worker" (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    name       TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    slots      INTEGER NOT NULL,
+    -- Whether it can do whatever there is, not only what worker_knows has of it.
+    knows_all  INTEGER NOT NULL DEFAULT 0
+) STRICT;

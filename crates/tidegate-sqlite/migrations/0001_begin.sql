@@ -136,9 +136,7 @@ CREATE TABLE worker (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     name       TEXT NOT NULL,
     started_at INTEGER NOT NULL,
-    slots      INTEGER NOT NULL,
-    -- Whether it can do whatever there is, not only what worker_knows has of it.
-    knows_all  INTEGER NOT NULL
+    slots      INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE worker_queue (
     worker INTEGER NOT NULL,

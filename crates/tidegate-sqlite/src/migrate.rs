@@ -9,8 +9,11 @@ use rusqlite::Connection;
 /// What says that a database is ours: "tide" in ASCII.
 pub(crate) const APPLICATION_ID: i64 = 0x7469_6465;
 
-/// In the order of their numbers.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_begin.sql")];
+/// In the order of their numbers. One that somebody may have applied is never changed.
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_begin.sql"),
+    include_str!("../migrations/0002_knows_all.sql"),
+];
 
 /// The version of the schema that this program knows.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -73,4 +76,23 @@ fn apply(connection: &Connection, version: i64) -> rusqlite::Result<()> {
 #[cfg(test)]
 pub(crate) fn apply_all(connection: &Connection) -> rusqlite::Result<()> {
     apply(connection, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MIGRATIONS;
+
+    /// A sum in which every byte and its place counts (FNV-1a).
+    fn sum(text: &str) -> u64 {
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+
+    #[test]
+    fn what_somebody_may_have_applied_has_not_changed() {
+        let sums: Vec<u64> = MIGRATIONS.iter().map(|migration| sum(migration)).collect();
+        let applied = [10_593_708_619_127_468_813, 12_877_921_973_569_746_377];
+        assert_eq!(sums, applied, "add a migration instead; of a new one, add the sum here");
+    }
 }
