@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Usual {
-    /// Where runs are kept: a file, or memory:
+    /// Where runs are kept: a file, a folder, or memory:
     #[arg(long, value_name = "STORE")]
     pub(crate) store: Option<String>,
     /// Output: grouped, prefixed, streamed, failed, none

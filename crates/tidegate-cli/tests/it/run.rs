@@ -280,6 +280,10 @@ fn the_store_is_beside_the_file_for_its_owner_alone_and_git_passes_it_over() {
     let folder = scene.path().join(".tidegate");
     assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(scene.read(".tidegate/.gitignore"), "*\n");
+    for named in [".tidegate", ".tidegate/", "sqlite:.tidegate", ".tidegate/store.db"] {
+        let out = scene.call(&["run", "--store", named]).succeeded();
+        assert_eq!(out, "sqlite:FOLDER/.tidegate/store.db\n", "{named}");
+    }
 }
 
 #[test]
