@@ -226,7 +226,8 @@ impl Made {
         let mut words = words.into_iter();
         // A file with an empty command or shell is refused.
         let program = words.next().unwrap_or_default();
-        let command = self.around(process::Command::new(program).args(words).dir(&self.dir));
+        let command = process::Command::new(program).args(words).dir(&self.dir).one_stream();
+        let command = self.around(command);
         self.env.iter().fold(command, |command, (name, value)| command.env(name, value))
     }
 }

@@ -25,8 +25,8 @@ pub use words::{End, Input, Readings, Said, SubmitError, Ticket, Todo};
 use crate::Timestamp;
 use crate::lifecycle::{Event, Fence, State, WorkerId};
 use crate::store::{
-    Applied, Change, Claim, Claimed, Happened, NewRun, Record, Request, StoreError, TaskKey, Turn,
-    TurnId, Turned,
+    Applied, Change, Claim, Claimed, Happened, NewRun, Record, Request, RunKey, StoreError,
+    TaskKey, Turn, TurnId, Turned,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -59,6 +59,8 @@ pub struct Dispatcher {
     submits: VecDeque<(NewRun, Ticket)>,
     requests: VecDeque<(Request, Ticket)>,
     dead: VecDeque<WorkerId>,
+    /// Runs of which nothing else is to begin, with a task whose failure the store has not been told.
+    stopped: HashMap<RunKey, TaskKey>,
     in_flight: Option<InFlight>,
     /// Claimed ahead and not begun.
     ahead: u32,
@@ -146,6 +148,7 @@ impl Dispatcher {
             submits: VecDeque::new(),
             requests: VecDeque::new(),
             dead: VecDeque::new(),
+            stopped: HashMap::new(),
             in_flight: None,
             ahead: 0,
             suspects: VecDeque::new(),
@@ -181,6 +184,7 @@ impl Dispatcher {
             Input::Submit(run, ticket) => self.submits.push_back((run, ticket)),
             Input::Request(request, ticket) => self.requests.push_back((request, ticket)),
             Input::Said { task, fence, said } => self.hear(task, fence, said),
+            Input::Stops(run, task) => self.stop(run, task),
             Input::Answered(Ok(turned)) => self.move_on(turned),
             Input::Answered(Err(error)) => self.hold(error),
             Input::Retry => {
@@ -500,6 +504,10 @@ impl Dispatcher {
             let untold = self.tasks.get_mut(&key).and_then(|task| task.untold.take());
             changes.extend(untold.map(|change| *change));
         }
+        // What is claimed from here on is claimed by a store that knows.
+        let is_untold =
+            |task: &TaskKey| self.tasks.get(task).is_some_and(|task| task.untold.is_some());
+        self.stopped.retain(|_, task| is_untold(task));
         changes
     }
 
@@ -667,12 +675,10 @@ impl Dispatcher {
             stops: None,
         };
         self.tasks.insert(key, task);
-        if self.closing {
+        if self.closing || self.stopped.contains_key(&key.run(claimed.index)) {
             // It came with the answer to a turn from before; its body is not entered any more.
             self.ahead += u32::from(!begun);
-            self.tasks.get_mut(&key).expect("it was just put there").stops = Some(Stops::HandBack);
-            self.end(key, End::Dropped { active: claimed.life.active });
-            self.todos.push(Todo::NotStarted(claimed));
+            self.turn_away(claimed);
             return;
         }
         match claimed.life.is_suspect() {
@@ -686,6 +692,30 @@ impl Dispatcher {
                 self.todos.push(Todo::Start { claimed, asks });
             }
         }
+    }
+
+    /// Something has failed, and nothing else of its run is to begin that was claimed before the
+    /// store knows.
+    fn stop(&mut self, run: RunKey, task: TaskKey) {
+        self.stopped.entry(run).or_insert(task);
+        let begins = |todo: &mut Todo| match todo {
+            Todo::Start { claimed, .. } => claimed.key.run(claimed.index) == run,
+            _ => false,
+        };
+        let begins: Vec<Todo> = self.todos.extract_if(.., begins).collect();
+        for todo in begins {
+            if let Todo::Start { claimed, .. } = todo {
+                self.turn_away(claimed);
+            }
+        }
+    }
+
+    /// A task that was claimed goes back without having been started.
+    fn turn_away(&mut self, claimed: Box<Claimed>) {
+        let task = self.tasks.get_mut(&claimed.key).expect("what was claimed is owned");
+        task.stops = Some(Stops::HandBack);
+        self.end(claimed.key, End::Dropped { active: claimed.life.active });
+        self.todos.push(Todo::NotStarted(claimed));
     }
 
     /// A suspect that is active no longer makes room for the next.
@@ -828,8 +858,7 @@ impl Dispatcher {
             Some(at) => {
                 let claimed = self.suspects.remove(at).expect("it was found there");
                 self.ahead += 1;
-                self.end(key, End::Dropped { active: claimed.life.active });
-                self.todos.push(Todo::NotStarted(claimed));
+                self.turn_away(claimed);
             }
             None => self.todos.push(way(key, fence)),
         }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Todo};
 use tidegate_core::graph::{Graph, Node, OnFailure, TaskIndex};
-use tidegate_core::lifecycle::{Event, Fence, Kind, Life, Rules, WorkerId};
+use tidegate_core::lifecycle::{Event, Failure, Fence, Kind, Life, Rules, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Applied, Claimed, Given, TaskKey, Told, Turn, TurnId, Turned};
+use tidegate_core::store::{Applied, Claimed, Given, RunKey, TaskKey, Told, Turn, TurnId, Turned};
 use tidegate_core::{RunId, Timestamp};
 
 const WORKER: WorkerId = WorkerId(7);
@@ -75,6 +75,56 @@ fn what_stands_in_line_when_the_worker_closes_is_withdrawn_and_dropped_only_afte
     let todos: Vec<Todo> = dispatcher.todos().collect();
     let drops = |todo: &Todo| matches!(todo, Todo::Drop(TaskKey(5), Fence(1)));
     assert!(todos.len() == 1 && todos.iter().all(drops), "{todos:?}");
+}
+
+#[test]
+fn what_was_claimed_beside_a_failure_that_stops_its_run_does_not_begin() {
+    let answer = |dispatcher: &mut Dispatcher, keys: &[i64], changes: usize| {
+        let (claimed, changes) =
+            (keys.iter().copied().map(claimed).collect(), vec![Applied::Yes; changes]);
+        dispatcher.handle(Input::Answered(Ok(Turned { claimed, changes, ..Turned::default() })));
+    };
+    let started = |dispatcher: &mut Dispatcher| {
+        let started = dispatcher.todos().filter_map(|todo| match todo {
+            Todo::Start { claimed, .. } => Some(claimed.key.0),
+            _ => None,
+        });
+        started.collect::<Vec<_>>()
+    };
+    let fails = |dispatcher: &mut Dispatcher| {
+        // Each of these is a run; as if the second were one of the first's.
+        dispatcher.handle(Input::Stops(RunKey(2), TaskKey(1)));
+        let (failure, error) = (Failure::Error, "no".to_owned());
+        let failed = End::Failed { failure, permanent: true, chance: 0.0, error };
+        let (task, fence) = (TaskKey(1), Fence(1));
+        dispatcher.handle(Input::Said { task, fence, said: Said::Ends(failed) });
+    };
+    // Before the answer comes, and after it came and before anything was started.
+    for comes_first in [true, false] {
+        let mut dispatcher = Dispatcher::new(WORKER, 100);
+        turn(&mut dispatcher, 1);
+        answer(&mut dispatcher, &[1], 0);
+        assert_eq!(started(&mut dispatcher), [1]);
+        dispatcher.handle(Input::Ready);
+        turn(&mut dispatcher, 2);
+        if comes_first {
+            fails(&mut dispatcher);
+        }
+        answer(&mut dispatcher, &[2, 3], 0);
+        if !comes_first {
+            fails(&mut dispatcher);
+        }
+        assert_eq!(started(&mut dispatcher), [3]);
+        assert_eq!(dispatcher.readings().ahead, 1, "the third one stands in line");
+        let next = turn(&mut dispatcher, 3);
+        let told = next.changes.iter().map(|change| (change.task, change.events.len()));
+        let mut told: Vec<_> = told.collect();
+        told.sort_unstable();
+        assert_eq!(told, [(TaskKey(1), 1), (TaskKey(2), 1)]);
+        // From then on the store knows.
+        answer(&mut dispatcher, &[2], 2);
+        assert_eq!(started(&mut dispatcher), [2]);
+    }
 }
 
 #[test]

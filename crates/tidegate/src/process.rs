@@ -86,14 +86,21 @@ pub struct Command {
     env: Vec<(OsString, OsString)>,
     env_clear: bool,
     dir: Option<PathBuf>,
+    one_stream: bool,
 }
 
 impl Command {
     /// A program, run without a shell. A name without a slash is looked up in the command's `PATH`;
     /// a relative path is relative to [`dir`](Self::dir).
     pub fn new(program: impl Into<OsString>) -> Self {
-        let program = program.into();
-        Command { program, args: Vec::new(), env: Vec::new(), env_clear: false, dir: None }
+        Command {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            env_clear: false,
+            dir: None,
+            one_stream: false,
+        }
     }
 
     /// A line for the shell, as `sh -ec LINE`: it ends at the first command that fails.
@@ -138,6 +145,14 @@ impl Command {
     /// The working directory.
     pub fn dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.dir = Some(directory.into());
+        self
+    }
+
+    /// What it writes to standard error goes where standard output does, as with `2>&1`: in the log,
+    /// and in [`Finished::stdout`], all stands in the order in which it was written. Otherwise the two
+    /// are read apart, and of what is written to both within moments either may come first.
+    pub fn one_stream(mut self) -> Self {
+        self.one_stream = true;
         self
     }
 }

@@ -110,7 +110,7 @@ impl Template {
             }
         };
         // More than one cannot be told apart by anything else that a line does not have.
-        command.env("TIDEGATE_INPUT", OsString::from_vec(inputs.join(&b'\n')))
+        command.one_stream().env("TIDEGATE_INPUT", OsString::from_vec(inputs.join(&b'\n')))
     }
 
     /// The same for people, as it could be typed.

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// lasts, with a child of its own, until it is told to stop or there is a file `enough`.
 pub(crate) const LONG: &str = "exec 9>lock; flock -n 9 || { echo twin >> twins; exit 9; }; \
     echo $$ >> begun; if [ -e stubborn ]; then trap '' TERM; fi; \
-    sleep 3600 & while [ ! -e enough ]; do sleep 0.02; done; kill -9 $!";
+    sleep 3600 & while [ ! -e enough ]; do sleep 0.02; done; kill -9 $!; wait $! 2>/dev/null || :";
 
 impl Scene {
     /// The binary, left running.

@@ -4,8 +4,8 @@ use crate::Timestamp;
 use crate::lifecycle::{Failure, Fence, WorkerId};
 use crate::plan::Plan;
 use crate::store::{
-    Bytes, Claimed, Ended, Granted, NewRun, Record, Refusal, Request, StoreError, Submitted,
-    TaskKey, Turned,
+    Bytes, Claimed, Ended, Granted, NewRun, Record, Refusal, Request, RunKey, StoreError,
+    Submitted, TaskKey, Turned,
 };
 use crate::wait::{WaitAnswer, WaitId, WaitOp};
 use std::sync::Arc;
@@ -31,6 +31,9 @@ pub enum Input {
         /// What.
         said: Said,
     },
+    /// A task is about to say that it has failed, and nothing else of its run is to begin then. What
+    /// was claimed by a turn that does not know of it is handed back.
+    Stops(RunKey, TaskKey),
     /// The turn that was handed in came to this.
     Answered(Result<Turned, StoreError>),
     /// The pause after a failed turn is over.

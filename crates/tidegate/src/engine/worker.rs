@@ -419,9 +419,11 @@ impl Worker {
             return;
         }
         let live = self.entries.remove(&task);
-        if let Some((run, plan)) = live.as_ref().and_then(|live| live.entry.ends_others(end))
-            && self.dispatcher.readings().ahead > 0
-        {
+        let Some((run, plan)) = live.as_ref().and_then(|live| live.entry.ends_others(end)) else {
+            return;
+        };
+        self.dispatcher.handle(Input::Stops(run, task));
+        if self.dispatcher.readings().ahead > 0 {
             // What of the run has not begun is handed back, and the store will not let it go again.
             let others =
                 plan.graph().tasks().filter_map(|other| self.entries.get(&run.task(other)));

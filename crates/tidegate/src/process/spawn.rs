@@ -11,10 +11,12 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{self, Stdio};
 use std::time::Duration;
+use tokio::process::{Child, ChildStderr, ChildStdout};
 
 /// How a command is started, besides what it is.
 pub(crate) struct Start<'a> {
@@ -56,8 +58,8 @@ pub(crate) fn spawn(command: &Command, start: Start<'_>) -> Result<Spawned, Spaw
     let noted = start.notes.map(|(notes, token)| notes.begin(token)).transpose();
     let noted = noted.map_err(SpawnError::Notes)?;
     let token = noted.as_ref().map(|noted| noted.token());
-    let mut child = match prepare(command, &start.env, token).spawn() {
-        Ok(child) => child,
+    let (child, stdout, stderr) = match begin(command, &start.env, token) {
+        Ok(begun) => begun,
         Err(error) => {
             if let Some(noted) = noted {
                 noted.over();
@@ -67,12 +69,32 @@ pub(crate) fn spawn(command: &Command, start: Start<'_>) -> Result<Spawned, Spaw
     };
     let number = child.id().and_then(|number| i32::try_from(number).ok());
     let group = number.and_then(Group::new).expect("a child that was not waited for has a number");
-    let output = Output::new(child.stdout.take(), child.stderr.take(), log);
+    let output = Output::new(stdout, stderr, log);
     // From here on, dropping it ends the command: also where its group cannot be noted.
     let listed = start.running.map(|running| running.list(group));
     let spawned = Spawned::new(child, group, output, (noted, listed), start.grace);
     spawned.note().map_err(SpawnError::Notes)?;
     Ok(spawned)
+}
+
+/// A child, and where what it writes can be read.
+type Begun = (Child, Option<ChildStdout>, Option<ChildStderr>);
+
+fn begin(
+    command: &Command,
+    env: &[(&'static str, OsString)],
+    token: Option<&str>,
+) -> io::Result<Begun> {
+    let mut prepared = prepare(command, env, token);
+    if !command.one_stream {
+        let mut child = prepared.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        return Ok((child, stdout, stderr));
+    }
+    let (ours, its) = io::pipe()?;
+    let ours = ChildStdout::from_std(process::ChildStdout::from(OwnedFd::from(ours)))?;
+    let child = prepared.stdout(its.try_clone()?).stderr(its).spawn()?;
+    Ok((child, Some(ours), None))
 }
 
 fn prepare(
@@ -94,7 +116,7 @@ fn prepare(
         prepared.current_dir(directory);
     }
     prepared.process_group(0);
-    prepared.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    prepared.stdin(Stdio::null());
     prepared
 }
 

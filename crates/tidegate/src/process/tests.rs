@@ -134,6 +134,19 @@ async fn both_streams_go_to_the_log_and_only_one_is_the_result() {
 }
 
 #[tokio::test]
+async fn in_one_stream_all_stands_in_the_order_in_which_it_was_written() {
+    let place = Place::new();
+    let log = place.path("log");
+    let line = "for number in $(seq 500); do echo out $number; echo err $number >&2; done";
+    let settings = Start { log: Some(&log), ..Start::default() };
+    let command = place.shell(line).one_stream();
+    let ended = over(spawn(&command, settings).unwrap(), CancellationToken::new()).await;
+    let right: String = (1..=500).map(|number| format!("out {number}\nerr {number}\n")).collect();
+    assert_eq!(fs::read_to_string(&log).unwrap(), right);
+    assert_eq!(ended.stdout, right.as_bytes());
+}
+
+#[tokio::test]
 async fn what_does_not_fit_the_log_is_dropped_and_counted() {
     let place = Place::new();
     let log = place.path("log");

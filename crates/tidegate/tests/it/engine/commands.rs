@@ -26,7 +26,7 @@ fn one(task: Task) -> Workflow {
 fn long(folder: &Path) -> Command {
     let line = "exec 9>lock; flock -n 9 || { echo twin >> twins; exit 9; }; echo $$ >> begun; \
                 if [ -e stubborn ]; then trap '' TERM; fi; \
-                sleep 3600 & if [ -e enough ]; then kill -9 $!; exit 0; fi; wait";
+                sleep 3600 & if [ -e enough ]; then kill -9 $!; fi; wait";
     Command::shell(line).dir(folder)
 }
 
