@@ -290,6 +290,23 @@ on_every_store! {
         assert_eq!(notes.last().unwrap(), "cleans up", "{notes:?}");
     }
 
+    async fn after_a_failure_nothing_of_the_run_begins_on_the_only_slot(place: Place) {
+        let others: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        let workflow = Workflow::builder("w").task(Task::new("bad", fails).priority(1));
+        let workflow = others.iter().fold(workflow, |workflow, name| workflow.task(task(name)));
+        let workflow = workflow.build().unwrap();
+        let engine = place.engine().slots(1).workflow(workflow).start().await.unwrap();
+        for _ in 0..50 {
+            let status = engine.submit("w", ()).await.unwrap().wait().await.unwrap();
+            assert_eq!(kind_of(&status, "bad").0, Kind::Failed);
+            for other in &others {
+                let (kind, reason) = kind_of(&status, other);
+                assert_eq!((kind, reason), (Kind::Cancelled, Some(Reason::FailFast)), "{other}");
+            }
+        }
+        until_quiet(&engine).await;
+    }
+
     async fn fail_fast_kill_drops_what_computes_before_the_clean_up_begins(place: Place) {
         let (scene, engine, run) = failing(&place, OnFailure::FailFastKill).await;
         let status = run.wait().await.unwrap();
