@@ -163,7 +163,7 @@ impl Failed {
     fn new(engine: &Engine, status: &RunStatus, task: &Task, part: &TaskState) -> Self {
         let name = part.name.strip_suffix(WAIT).or(part.name.strip_suffix(ITEMS));
         let name = plain(name.unwrap_or(&part.name));
-        let log = engine.log(status.id, &part.name, part.attempt).filter(|log| log.exists());
+        let log = engine.log(status.id, &part.name, part.attempt);
         Failed { name, why: why(part), command: command_text(&task.run), log }
     }
 
@@ -173,7 +173,8 @@ impl Failed {
             format!("failed: {}: {}", self.name, self.why),
             format!("  command: {}", self.command),
         ];
-        let Some(log) = &self.log else { return lines };
+        // Who writes nothing has none.
+        let Some(log) = self.log.as_ref().filter(|log| log.exists()) else { return lines };
         if logs_stay {
             lines.push(format!("  log: {}", log.display()));
         }

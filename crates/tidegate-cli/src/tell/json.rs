@@ -41,7 +41,7 @@ pub(super) fn line(
             of("task_retried", who).tries(*attempt).with("error", why.as_str()).took(before.took)
         }
         Fact::Ended { who, how, attempt, why, log } => {
-            let log = log.as_deref().filter(|_| before.took.is_some());
+            let log = log.as_deref().filter(|log| before.took.is_some() && log.exists());
             let ended = of("task_ended", who).with("outcome", how.as_str());
             let ended = if *how == How::Skipped { ended } else { ended.tries(*attempt) };
             ended

@@ -259,6 +259,7 @@ fn a_time_out_ends_the_command_and_is_a_failure() {
     failed(&answer);
     assert!(answer.err.contains("a: failed: timed out after 300ms"), "{}", answer.err);
     assert!(scene.is_gone());
+    assert!(!answer.err.contains("log:"), "it wrote nothing: {}", answer.err);
 }
 
 #[test]
