@@ -308,6 +308,7 @@ macro_rules! conformance {
                     closing_the_wait_for_a_child_that_has_ended_changes_nothing
                     closing_the_wait_for_another_run_leaves_that_run_alone
                     a_child_whose_parent_has_lost_patience_is_still_its_own
+                    a_child_that_waits_for_its_parent_is_not_waited_for_anew
                     a_parents_success_leaves_its_child_alone
                     children_are_cancelled_down_to_the_last
                     a_child_is_paused_and_unpaused_with_its_parents_run

@@ -350,6 +350,10 @@ impl<'t, R: Rows> Taking<'t, R> {
         // One that was pruned has ended, nobody knows how: the patience for it is at an end.
         let Some(run) = self.find_run(run)? else { return Ok(()) };
         self.settle(run)?;
+        // Nor is there any for one that has come to wait for this one meanwhile.
+        if timed_out && self.waits_for(run, self.tasks[at].run)?.is_some() {
+            return Ok(());
+        }
         let outcome = self.head(run).ended.map(|(outcome, _)| WaitOutcome::Ended(outcome));
         self.put_wait(at, &Waiting { due: None, outcome, ..wait.clone() })
     }

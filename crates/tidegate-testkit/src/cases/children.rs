@@ -281,6 +281,20 @@ pub async fn a_child_whose_parent_has_lost_patience_is_still_its_own(world: &mut
     assert_eq!(world.kinds(child).await, [Kind::Cancelled]);
 }
 
+pub async fn a_child_that_waits_for_its_parent_is_not_waited_for_anew(world: &mut World) {
+    let Family { above, below, run, task, child, plan } = family(world, one()).await;
+    let over = ask::end(first_child(), WaitOutcome::TimedOut);
+    world.asks(above, &task, over).await;
+    let its = world.claim_one(below).await;
+    assert_eq!(world.asks(below, &its, ask::run(run)).await, None, "nobody waits for it now");
+    world.tell(above, change::snooze(&task, Duration::ZERO)).await;
+    let again = world.claim_one(above).await;
+    let new = world.child_of(&again, &plan, 0);
+    assert_eq!(world.asks(above, &again, ask::child(new)).await, Some(WaitOutcome::TimedOut));
+    world.tell(above, change::succeed(&again)).await;
+    assert_eq!(world.kinds(child).await, [Kind::Active], "it goes on");
+}
+
 pub async fn a_parents_success_leaves_its_child_alone(world: &mut World) {
     let Family { above, below, run, task, child, .. } = family(world, one()).await;
     world.tell(above, change::succeed(&task)).await;
