@@ -698,16 +698,19 @@ impl Dispatcher {
     /// store knows.
     fn stop(&mut self, run: RunKey, task: TaskKey) {
         self.stopped.entry(run).or_insert(task);
-        let begins = |todo: &mut Todo| match todo {
-            Todo::Start { claimed, .. } => claimed.key.run(claimed.index) == run,
-            _ => false,
-        };
-        let begins: Vec<Todo> = self.todos.extract_if(.., begins).collect();
-        for todo in begins {
-            if let Todo::Start { claimed, .. } = todo {
-                self.turn_away(claimed);
-            }
-        }
+        let is_its = |claimed: &Claimed| claimed.key.run(claimed.index) == run;
+        // First those that would begin with the end of another suspect.
+        let suspects = std::mem::take(&mut self.suspects).into_iter();
+        let (mut its, others): (Vec<_>, Vec<_>) = suspects.partition(|claimed| is_its(claimed));
+        self.suspects = others.into();
+        self.ahead += its.len() as u32;
+        let starts =
+            |todo: &mut Todo| matches!(todo, Todo::Start { claimed, .. } if is_its(claimed));
+        its.extend(self.todos.extract_if(.., starts).filter_map(|todo| match todo {
+            Todo::Start { claimed, .. } => Some(claimed),
+            _ => None,
+        }));
+        its.into_iter().for_each(|claimed| self.turn_away(claimed));
     }
 
     /// A task that was claimed goes back without having been started.

@@ -15,7 +15,7 @@ use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::slot::{Lane, Moment, Request, SlotBook, Ticket, Turn as Place};
 use tidegate_core::store::{
-    Applied, Bytes, Claimed, NewRun, Parent, StoreError, TaskKey, Turn, TurnId, Turned,
+    Applied, Bytes, Claimed, NewRun, Parent, RunKey, StoreError, TaskKey, Turn, TurnId, Turned,
 };
 use tidegate_core::wait::{WaitAnswer, WaitId, WaitKind, WaitOp, WaitOutcome};
 use tidegate_core::{RunId, Timestamp};
@@ -63,6 +63,10 @@ pub(super) struct Process {
     made: u64,
     /// Whether something has happened since a turn was last asked for.
     pub(super) stirred: bool,
+    /// Whose the tasks are that it has started.
+    pub(super) runs: BTreeMap<TaskKey, RunKey>,
+    /// Runs of which something has failed since a turn was last made.
+    pub(super) stopped: BTreeSet<RunKey>,
 }
 
 /// A turn that was handed in.
@@ -214,6 +218,8 @@ impl Process {
             news: Vec::new(),
             made: 0,
             stirred: true,
+            runs: BTreeMap::new(),
+            stopped: BTreeSet::new(),
         }
     }
 
@@ -311,6 +317,9 @@ impl Process {
             *reserved = if units > 0 && book.try_take(units) { units } else { 0 };
             *reserved
         })?;
+        if !turn.again {
+            self.stopped.clear();
+        }
         self.turn = Some(Handed { turn: turn.clone(), answer: None });
         Some(turn)
     }
@@ -331,6 +340,11 @@ impl Process {
         let (weight, priority) = (planned.weight, planned.priority);
         let begun = claimed.life.state.kind() == Kind::Active;
         let name = (claimed.key, claimed.life.fence);
+        let run = claimed.key.run(claimed.index);
+        if self.stopped.contains(&run) {
+            return Err(format!("{name:?} is started beside a failure that stops its run"));
+        }
+        self.runs.insert(claimed.key, run);
         if begun {
             let left = self.reserved.checked_sub(weight);
             self.reserved = left.ok_or("a task is begun on units that were not kept for it")?;

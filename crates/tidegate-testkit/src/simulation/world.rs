@@ -169,6 +169,11 @@ impl World {
             };
             let worker = process.id.0;
             self.trace.add(format_args!("w{worker} hears: {}#{} {words}", task.0, fence.0));
+            // Every failure stops the rest of its run here: what a worker hands back is claimed again.
+            if let (Said::Ends(End::Failed { .. }), Some(&run)) = (&said, process.runs.get(&task)) {
+                process.stopped.insert(run);
+                process.dispatcher.handle(Input::Stops(run, task));
+            }
             process.dispatcher.handle(Input::Said { task, fence, said });
         }
     }
