@@ -148,6 +148,9 @@ pub enum Standing {
     Active,
     /// It has begun and waits for the outside world, deferred or parked.
     Waiting,
+    /// It has begun and is going to fail: some of the items that it is done for have. It is left to
+    /// its end, and so is what comes after it, but the rest of the run need not wait for that.
+    Failing,
     /// It was told to stop while it was active, and has not stopped. It is not tried again and does
     /// not begin to wait; it can only end. What comes after it stays blocked, so that no clean-up
     /// begins beside the body it cleans up after.
@@ -474,7 +477,7 @@ impl Graph {
     ) -> Vec<(TaskIndex, Consequence)> {
         let consequence_for = |task| match standing_of(task) {
             Standing::Blocked | Standing::Ready | Standing::Waiting => Some(Consequence::Cancel),
-            Standing::Active => Some(Consequence::Stop),
+            Standing::Active | Standing::Failing => Some(Consequence::Stop),
             Standing::Stopping | Standing::Ended(_) => None,
         };
         self.tasks().filter_map(|task| Some((task, consequence_for(task)?))).collect()
@@ -518,14 +521,17 @@ struct Settling<'g> {
 
 impl<'g> Settling<'g> {
     fn new(graph: &'g Graph, on_failure: OnFailure, standings: &[Standing]) -> Self {
-        let failed = standings.contains(&Standing::Ended(Outcome::Failed));
-        let outcomes: Vec<_> = standings.iter().map(|standing| standing.outcome()).collect();
+        let fails = |standing: &Standing| match standing {
+            Standing::Failing => Some(Outcome::Failed),
+            other => other.outcome(),
+        };
+        let by_rule: Vec<_> = standings.iter().map(fails).collect();
         Settling {
             graph,
             on_failure,
-            stops: failed && on_failure != OnFailure::KeepGoing,
-            by_rule: outcomes.clone(),
-            outcomes,
+            stops: by_rule.contains(&Some(Outcome::Failed)) && on_failure != OnFailure::KeepGoing,
+            by_rule,
+            outcomes: standings.iter().map(|standing| standing.outcome()).collect(),
         }
     }
 
@@ -538,7 +544,7 @@ impl<'g> Settling<'g> {
                 let kills = cancels && self.on_failure == OnFailure::FailFastKill;
                 kills.then_some(Consequence::Stop)
             }
-            Standing::Stopping | Standing::Ended(_) => None,
+            Standing::Failing | Standing::Stopping | Standing::Ended(_) => None,
         }?;
         self.outcomes[task.as_usize()] = standing.after(consequence).outcome();
         Some(consequence)
@@ -550,7 +556,13 @@ impl<'g> Settling<'g> {
         if let Verdict::Skip { cause } = graph.verdict(task, |other| self.by_rule[other.as_usize()])
         {
             self.by_rule[task.as_usize()] = Some(Outcome::Skipped);
-            return Some(Consequence::Skip { cause });
+            // Not before all is there that may be the cause.
+            let is_to_come = |parent: &TaskIndex| {
+                let at = parent.as_usize();
+                self.by_rule[at].is_some() && self.outcomes[at].is_none()
+            };
+            let waits = graph.parents(task).iter().any(is_to_come);
+            return (!waits).then_some(Consequence::Skip { cause });
         }
         if cancels {
             return Some(Consequence::Cancel);

@@ -50,6 +50,11 @@ impl Row {
         self.plan.task(self.index)
     }
 
+    /// Whether it is done for the items of a list and has not ended.
+    pub(crate) fn is_open_list(&self) -> bool {
+        self.planned().each.is_some() && !self.life.state.kind().is_terminal()
+    }
+
     /// Where it is to be found.
     pub fn place(&self, head: &Head, now: Timestamp, stood_still: Duration) -> Place {
         let ready = match self.life.state {

@@ -27,7 +27,7 @@ use crate::store::{
     Applied, Bytes, Change, Claim, Ended, Given, Granted, Happened, NewRun, Parent, RECOVER_MAX,
     Record, Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
-use crate::{RunId, Timestamp};
+use crate::{RunId, TaskExecutionId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -527,7 +527,11 @@ impl<'t, R: Rows> Taking<'t, R> {
         let whole = self.whole(run)?;
         let plan = self.runs[run].plan.clone();
         let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
-        let standing = |task: TaskIndex| standing(&self.tasks[whole[task.as_usize()]].row.life);
+        let failing = self.failing_lists(run, &whole)?;
+        let standing = |task: TaskIndex| match failing.contains(&task) {
+            true => Standing::Failing,
+            false => standing(&self.tasks[whole[task.as_usize()]].row.life),
+        };
         let follows = plan.graph().settle(plan.on_failure(), standing);
         let mut causes = vec![None; whole.len()];
         for (task, consequence) in follows {
@@ -552,6 +556,39 @@ impl<'t, R: Rows> Taking<'t, R> {
         // What was concluded needs no second look.
         self.runs[run].unsettled = false;
         self.runs[run].ended.clear();
+        Ok(())
+    }
+
+    /// The tasks of a run that is being stopped that are open and of whose items some have failed.
+    fn failing_lists(&mut self, run: usize, whole: &[usize]) -> Result<Vec<TaskIndex>, R::Error> {
+        let mut failing = Vec::new();
+        if !self.head(run).failing || self.runs[run].plan.on_failure() == OnFailure::KeepGoing {
+            return Ok(failing);
+        }
+        for &at in whole {
+            let row = &self.tasks[at].row;
+            let (index, id) = (row.index, self.head(run).id);
+            if row.is_open_list() {
+                let items = self.find(RunId::of_items(TaskExecutionId::of(id, index)))?;
+                failing
+                    .extend(items.is_some_and(|items| self.head(items).failing).then_some(index));
+            }
+        }
+        Ok(failing)
+    }
+
+    /// An item has failed for good: so will the task that is done for it, and if the rest of that
+    /// one's run is to stop then, it need not wait for other items.
+    fn fail_list(&mut self, items: usize) -> Result<(), R::Error> {
+        let is_of_list = self.runs[items].plan.items_of().is_some();
+        let Some(parent) = self.head(items).parent.filter(|_| is_of_list) else { return Ok(()) };
+        let Some(at) = self.task(parent)? else { return Ok(()) };
+        let run = self.tasks[at].run;
+        let stops = self.runs[run].plan.on_failure() != OnFailure::KeepGoing;
+        if stops && !self.head(run).failing && self.tasks[at].row.is_open_list() {
+            self.head_mut(run).failing = true;
+            self.runs[run].unsettled = true;
+        }
         Ok(())
     }
 
@@ -691,6 +728,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         self.keep_limits(at, &was)?;
         if let Kind::Failed | Kind::TimedOut = kind {
             self.head_mut(run).failing = true;
+            self.fail_list(run)?;
         }
         let index = self.tasks[at].row.index;
         let (stops, plan) = (self.head(run).failing, &self.runs[run].plan);

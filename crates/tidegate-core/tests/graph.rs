@@ -260,6 +260,7 @@ fn every_rule_gives_the_verdict_of_the_model_for_every_state_of_up_to_four_paren
 // --------------------------------------------------------------------------- a model of a run --
 
 /// A run as the prose tells it: what stands where, by name.
+#[derive(Clone)]
 struct Model<'p> {
     plan: &'p Plan,
     on_failure: OnFailure,
@@ -299,13 +300,36 @@ impl Model<'_> {
         !self.names(|standing| standing == Standing::Ended(Outcome::Failed)).is_empty()
     }
 
+    /// What will be skipped because of what is going to fail, once it has, and what then follows.
+    fn doomed(&self) -> Vec<&'static str> {
+        let mut then = self.clone();
+        let failing = self.names(|standing| standing == Standing::Failing);
+        for name in &failing {
+            then.standings.insert(name, Standing::Ended(Outcome::Failed));
+        }
+        let mut out_of_reach = BTreeMap::new();
+        then.skip(&[], &mut out_of_reach);
+        let mut doomed = Vec::new();
+        let waits = |name: &str, doomed: &[&str]| {
+            let mut parents = self.parents(name).into_iter();
+            parents.any(|parent| failing.contains(&parent) || doomed.contains(&parent))
+        };
+        while let Some(name) =
+            out_of_reach.keys().find(|name| !doomed.contains(*name) && waits(name, &doomed))
+        {
+            doomed.push(*name);
+        }
+        doomed
+    }
+
     /// Skips what is out of reach, and what that puts out of reach. The causes are found when all
     /// is known.
-    fn skip(&mut self, found: &mut BTreeMap<&'static str, String>) {
+    fn skip(&mut self, spared: &[&'static str], found: &mut BTreeMap<&'static str, String>) {
         let mut skipped = Vec::new();
         while let Some(name) = self
             .names(|standing| standing == Standing::Blocked)
             .into_iter()
+            .filter(|name| !spared.contains(name))
             .find(|name| is_out_of_reach(self.when(name), &self.ends_of_parents(name)))
         {
             self.standings.insert(name, Standing::Ended(Outcome::Skipped));
@@ -318,10 +342,14 @@ impl Model<'_> {
         }
     }
 
-    fn stop_the_rest(&mut self, found: &mut BTreeMap<&'static str, String>) {
+    fn stop_the_rest(
+        &mut self,
+        spared: &[&'static str],
+        found: &mut BTreeMap<&'static str, String>,
+    ) {
         for name in self.names(|_| true) {
             let (word, standing) = match self.standings[name] {
-                _ if self.is_cleanup(name) => continue,
+                _ if self.is_cleanup(name) || spared.contains(&name) => continue,
                 Standing::Blocked | Standing::Ready | Standing::Waiting => {
                     ("cancel", Standing::Ended(Outcome::Cancelled))
                 }
@@ -338,10 +366,12 @@ impl Model<'_> {
     /// Changes what follows and tells it, by name.
     fn settle(&mut self) -> BTreeMap<&'static str, String> {
         let mut found = BTreeMap::new();
-        self.skip(&mut found);
-        if self.on_failure != OnFailure::KeepGoing && self.has_failed() {
-            self.stop_the_rest(&mut found);
-            self.skip(&mut found);
+        let doomed = self.doomed();
+        self.skip(&doomed, &mut found);
+        let fails = !self.names(|standing| standing == Standing::Failing).is_empty();
+        if self.on_failure != OnFailure::KeepGoing && (fails || self.has_failed()) {
+            self.stop_the_rest(&doomed, &mut found);
+            self.skip(&doomed, &mut found);
         }
         for name in self.names(|standing| standing == Standing::Blocked) {
             if is_met(self.when(name), &self.ends_of_parents(name)) {
@@ -363,6 +393,7 @@ struct Reached {
     cleanup_behind_a_cancelled: Cell<u32>,
     cleanup_failed: Cell<u32>,
     started_beside_an_open_parent: Cell<u32>,
+    spared_beside_a_cancel: Cell<u32>,
 }
 
 fn count(counter: &Cell<u32>, happened: bool) {
@@ -430,6 +461,8 @@ impl<'p> Pair<'p> {
         let said = |word: &str| told.values().any(|text| text.starts_with(word));
         count(&self.reached.skipped_beside_a_cancel, said("skip") && said("cancel"));
         count(&self.reached.stopped, said("stop"));
+        let spares = !self.model.doomed().is_empty();
+        count(&self.reached.spared_beside_a_cancel, spares && said("cancel"));
         for name in told.iter().filter(|(_, text)| *text == "unblock").map(|(name, _)| name) {
             let ends = self.model.ends_of_parents(name);
             let cancelled = ends.contains(&Some(Outcome::Cancelled));
@@ -480,10 +513,13 @@ impl<'p> Pair<'p> {
             (Standing::Ready, _) => return self.begin(at),
             (Standing::Active, 0..7) => ended(Outcome::Succeeded),
             (Standing::Active, 7..10) => ended(Outcome::Failed),
-            (Standing::Active, 10..13) => Standing::Waiting,
+            (Standing::Active, 10..12) => Standing::Waiting,
+            (Standing::Active, 12) => Standing::Failing,
             (Standing::Active, _) => Standing::Ready,
             (Standing::Waiting, 14..) => ended(Outcome::Failed),
+            (Standing::Waiting, 7..14) => Standing::Failing,
             (Standing::Waiting, _) => Standing::Active,
+            (Standing::Failing, _) => ended(Outcome::Failed),
             // It may have come to its end before it heard.
             (Standing::Stopping, 0..2) => ended(Outcome::Succeeded),
             (Standing::Stopping, 2..4) => ended(Outcome::Failed),
@@ -591,6 +627,7 @@ fn the_random_runs_reach_what_they_are_meant_to_reach() {
         ("clean-up behind something cancelled", &reached.cleanup_behind_a_cancelled),
         ("a failure in the clean-up", &reached.cleanup_failed),
         ("a start beside an open parent", &reached.started_beside_an_open_parent),
+        ("one that will be skipped, beside a cancelled one", &reached.spared_beside_a_cancel),
     ] {
         assert!(counter.get() >= 40, "{what}: {reached:?}");
     }

@@ -139,6 +139,7 @@ macro_rules! conformance {
                     two_tasks_of_a_run_have_items_of_their_own
                     cancelling_the_parents_run_cancels_its_items_and_tells_their_worker
                     fail_fast_in_the_parents_run_cancels_its_items
+                    an_item_that_fails_stops_the_run_of_its_list
                     items_end_with_their_parent_also_in_a_turn_that_speaks_of_them_first
                     items_begun_in_the_turn_that_ends_their_parent_are_over_with_it
                     items_are_cancelled_when_their_parent_meets_its_deadline

@@ -313,7 +313,8 @@ impl Task {
     /// [`queue_timeout`](Self::queue_timeout), [`weight`](Self::weight), [`limit`](Self::limit) and
     /// [`priority`](Self::priority) are the items', [`deadline`](Self::deadline) is for all of them
     /// together. When an item has failed for good, the task fails, and what becomes of the other
-    /// items is told by the workflow's [`on_failure`](crate::WorkflowBuilder::on_failure).
+    /// items, and from then on of the rest of the run, is told by the workflow's
+    /// [`on_failure`](crate::WorkflowBuilder::on_failure).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

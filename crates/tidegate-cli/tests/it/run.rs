@@ -63,6 +63,19 @@ fn by_keeping_going_all_that_does_not_depend_on_a_failure_is_run() {
 }
 
 #[test]
+fn after_an_item_has_failed_nothing_else_begins() {
+    let scene = scene(
+        "[tasks.list]\neach = { items = [\"a\", \"b\"] }\nrun = \"echo {} >> began; exit 1\"\n\
+         [tasks.first]\nrun = \"true\"\n[tasks.next]\nafter = [\"first\"]\nrun = \"echo next >> began\"\n",
+    );
+    for _ in 0..10 {
+        let answer = scene.call(&["run", "-j1"]);
+        assert_eq!(answer.code, Some(1), "{}", answer.err);
+        assert!(scene.read("began").ends_with("a\n"), "{}", answer.err);
+    }
+}
+
+#[test]
 fn a_failure_is_tried_again_and_each_attempt_is_told() {
     let scene = scene(
         "[tasks.a]\nretries = 2\nbackoff = \"10ms\"\nrun = \"echo x >> tries; echo try $TIDEGATE_ATTEMPT; test $(wc -l < tries) -eq 3\"\n",

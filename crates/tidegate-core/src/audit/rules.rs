@@ -101,7 +101,7 @@ pub const RULES: &[Rule] = &[
     ),
     repaired(
         "failing",
-        "a run is marked as failing when a task has failed for good, and only then",
+        "a run is marked as failing when a task or an item of one has failed for good, and only then",
         "the run would not be stopped after a failure, or without one; repair it",
         "marks it as its tasks say",
     ),

@@ -189,8 +189,10 @@ impl<R: Rows> Taking<'_, R> {
         let stands = |task: TaskIndex| standing(&self.tasks[whole[task.as_usize()]].row.life);
         let all: Vec<Standing> = self.runs[run].plan.graph().tasks().map(stands).collect();
         let open = all.iter().filter(|standing| standing.outcome().is_none()).count() as u32;
-        let failing = all.contains(&Standing::Ended(Outcome::Failed));
         let head = self.head(run);
+        let has_list = whole.iter().any(|&at| self.tasks[at].row.planned().each.is_some());
+        let failed = all.contains(&Standing::Ended(Outcome::Failed));
+        let failing = failed || head.failing && has_list;
         let right = self.runs[run].plan.graph().outcome_of_run(stands, head.cancelled);
         // One that has not ended is ended where everything is that follows from it.
         let ended = head.ended.and_then(|(_, at)| Some((right?, at)));

@@ -395,6 +395,32 @@ pub async fn fail_fast_in_the_parents_run_cancels_its_items(world: &mut World) {
 
 /// The run of the items had been settled before that of their parent, and was not looked at again:
 /// all its tasks were over, and it was not.
+pub async fn an_item_that_fails_stops_the_run_of_its_list(world: &mut World) {
+    use Kind::{Active, Blocked, Cancelled, Ready, Skipped};
+    for (on_failure, other) in [
+        (OnFailure::FailFast, Cancelled),
+        (OnFailure::FailFastKill, Cancelled),
+        (OnFailure::KeepGoing, Ready),
+    ] {
+        let sketch = mapped().task("other", &[]).priority(-9).task("after", &["each"]);
+        let sketch = sketch.task("tidy", &["each"]).when(When::AllDone).on_failure(on_failure);
+        let (worker, run, each) = parent(world, sketch).await;
+        let new = items_with(&each, 3, on_failure, TaskPlan::default());
+        let its = ask(world, worker, new).await.expect("its parent runs").id;
+        let taken = world.claim(worker, 2).await;
+        world.tell(worker, change::fail(&taken[0])).await;
+        let kinds = world.kinds(run).await;
+        assert_eq!(kinds, [Active, other, Blocked, Blocked], "{on_failure:?}");
+        world.tell(worker, change::succeed(&taken[1])).await;
+        assert_eq!(world.kinds(its).await[..2], [Kind::Failed, Kind::Succeeded]);
+        world.tell(worker, change::fail(&each)).await;
+        assert_eq!(world.kinds(run).await, [Kind::Failed, other, Skipped, Ready]);
+        for left in world.claim(worker, 9).await {
+            world.tell(worker, change::succeed(&left)).await;
+        }
+    }
+}
+
 pub async fn items_end_with_their_parent_also_in_a_turn_that_speaks_of_them_first(
     world: &mut World,
 ) {

@@ -168,13 +168,23 @@ impl Entry {
         let _ = self.shared.reports.send((self.key, self.fence, said, slot));
     }
 
-    /// The other tasks of its run, if they are not to begin once it has ended like this.
-    pub(super) fn ends_others(&self, end: &End) -> Option<(RunKey, &Plan)> {
+    /// Whether the other tasks of its run are not to begin once it has ended like this.
+    pub(super) fn ends_others(&self, end: &End) -> bool {
         let plan = &*self.plan;
-        let stops = self.is_final_failure(end)
-            && plan.task_count() > 1
-            && plan.on_failure() != OnFailure::KeepGoing;
-        stops.then(|| (self.key.run(self.index), plan))
+        // A list of which an item has failed is about to fail itself.
+        let has_others = plan.task_count() > 1 || plan.items_of().is_some();
+        has_others && plan.on_failure() != OnFailure::KeepGoing && self.is_final_failure(end)
+    }
+
+    /// Its run, and what that is to do.
+    pub(super) fn its_run(&self) -> (RunKey, Arc<Plan>) {
+        (self.key.run(self.index), self.plan.clone())
+    }
+
+    /// Whether this run is that of its items.
+    pub(super) fn has_items(&self, run: RunId) -> bool {
+        self.plan.task(self.index).each.is_some()
+            && RunId::of_items(TaskExecutionId::of(self.run, self.index)) == run
     }
 
     fn is_final_failure(&self, end: &End) -> bool {
@@ -493,7 +503,7 @@ impl Report {
         self.hear(&end);
         // After a failure nothing else of the run may begin on its slot before the loop knows. All
         // others are free at once.
-        let slot = slot.filter(|_| self.entry.ends_others(&end).is_some());
+        let slot = slot.filter(|_| self.entry.ends_others(&end));
         self.tell(end, slot);
     }
 

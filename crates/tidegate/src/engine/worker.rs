@@ -28,8 +28,8 @@ use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::load::Reached;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Bytes, Claimed, Ended, Granted, Happened, News, Record, StoreError, Submitted, TaskKey, Turn,
-    TurnId, Turned,
+    Bytes, Claimed, Ended, Granted, Happened, News, Record, RunKey, StoreError, Submitted, TaskKey,
+    Turn, TurnId, Turned,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
@@ -419,12 +419,23 @@ impl Worker {
             return;
         }
         let live = self.entries.remove(&task);
-        let Some((run, plan)) = live.as_ref().and_then(|live| live.entry.ends_others(end)) else {
-            return;
-        };
-        self.dispatcher.handle(Input::Stops(run, task));
+        let Some(live) = live.filter(|live| live.entry.ends_others(end)) else { return };
+        let (run, plan) = live.entry.its_run();
+        self.stop_run(run, &plan, task);
+        if plan.items_of().is_some() {
+            let mut others = self.entries.values();
+            let list = others.find(|other| other.entry.has_items(live.entry.run));
+            if let Some((run, plan)) = list.map(|list| list.entry.its_run()) {
+                self.stop_run(run, &plan, task);
+            }
+        }
+    }
+
+    /// What of a run has not begun is handed back, and the store, once it knows that this task has
+    /// failed, will not let it go again.
+    fn stop_run(&mut self, run: RunKey, plan: &Plan, failed: TaskKey) {
+        self.dispatcher.handle(Input::Stops(run, failed));
         if self.dispatcher.readings().ahead > 0 {
-            // What of the run has not begun is handed back, and the store will not let it go again.
             let others =
                 plan.graph().tasks().filter_map(|other| self.entries.get(&run.task(other)));
             let waiting = others.filter(|other| other.entry.hold_back());
