@@ -95,7 +95,8 @@ fn by_name(named: Option<&str>) -> Result<Option<Place>, StoreError> {
     place.map(Some)
 }
 
-/// A database at this path, or in the folder there. Commands that find it in their environment stand elsewhere.
+/// A database at this path, or in the folder there. Commands that find it in their environment stand
+/// elsewhere.
 fn at(path: PathBuf, options: &str, own: bool) -> Result<Place, StoreError> {
     let unusable = |path: &Path, error| StoreError { path: path.to_owned(), error };
     let path = std::path::absolute(&path).map_err(|error| unusable(&path, error))?;

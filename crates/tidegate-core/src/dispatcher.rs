@@ -8,9 +8,11 @@
 //!   time, and memory moves on its answer. A wait that is over before its beginning was handed in
 //!   leaves no trace.
 //! - A turn claims for the units of slots that are free, and up to as many tasks ahead as there are
-//!   slots, or as was asked for. A task claimed ahead for the first time is entered without waiting for the store; one
-//!   that was claimed before waits until its beginning is written, so that a task which kills its
-//!   process is counted at the latest from its second time on.
+//!   slots, or as was asked for. A task claimed ahead for the first time is entered without waiting
+//!   for the store; one that was claimed before waits until its beginning is written, so that a task
+//!   which kills its process is counted at the latest from its second time on.
+//! - After a failure that stops its run, nothing of that run begins here that was claimed before the
+//!   store knows: it is handed back.
 //! - Tasks whose process has died again and again while they computed (suspects) are active one at a
 //!   time.
 //! - While starts are held, nothing is claimed but runs that somebody waits for, and what was claimed

@@ -432,9 +432,10 @@ impl Graph {
     ///
     /// - A blocked task whose rule is met becomes ready; one whose rule can no longer be met is
     ///   skipped, and so on downwards.
-    /// - After a failure under fail-fast, what is blocked, ready or waiting is cancelled, under
-    ///   `fail_fast_kill` what is active is told to stop. Clean-up ([`When::is_cleanup`]) is spared
-    ///   in every standing, and becomes ready once all that it comes after has ended.
+    /// - After a failure under fail-fast, or once a task is going to fail, what is blocked, ready or
+    ///   waiting is cancelled, under `fail_fast_kill` what is active is told to stop. Clean-up
+    ///   ([`When::is_cleanup`]) is spared in every standing, and becomes ready once all that it comes
+    ///   after has ended. What will be skipped because of what is going to fail is left until it has.
     /// - Of skipped and cancelled, skipped wins where the rule would be out of reach even without
     ///   the cancelling. So what depends on the failure is skipped with the failure as its cause,
     ///   and what merely had not begun is cancelled, also behind another such task.

@@ -158,8 +158,9 @@ pub(crate) fn quoted(text: &str) -> String {
 /// Whether a terminal does something else with it than to show it: controls, and what makes a line go
 /// the other way or break.
 fn is_obeyed(letter: char) -> bool {
-    let turns = matches!(letter, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    letter.is_control() || turns
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The text with nothing in it that a terminal would obey; of a longer one, the beginning.

@@ -1,9 +1,10 @@
 //! What a command writes: copied into its log as it arrives, the last part kept in memory.
 //!
 //! Two pipes are read, because standard output is also a result; between them the order is that of
-//! arrival, as near as two pipes allow, unless the command is to have one for both. Bytes are copied, never looked at. The log is written by
-//! plain calls: a write of at most [`CHUNK`] bytes goes to the system's cache and is over in
-//! microseconds, less than handing it to another thread would cost, and a log has an upper bound.
+//! arrival, as near as two pipes allow, unless the command is to have one for both. Bytes are copied,
+//! never looked at. The log is written by plain calls: a write of at most [`CHUNK`] bytes goes to the
+//! system's cache and is over in microseconds, less than handing it to another thread would cost, and
+//! a log has an upper bound.
 
 use rustix::fs::Access;
 use rustix::io::Errno;
