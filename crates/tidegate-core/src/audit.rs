@@ -16,29 +16,31 @@ pub use cycle::{WaitsFor, cycle, cycles};
 pub use repair::{Repair, Stray};
 pub use rules::{RULES, Rule};
 
-use crate::Timestamp;
-use crate::graph::{Outcome, Standing, TaskIndex};
+use crate::graph::{OnFailure, Outcome, Standing, TaskIndex};
 use crate::lifecycle::{Kind, Life, RECOVERIES_MAX, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey};
 use crate::rows::{Gate, Head, Place, Row};
 use crate::store::{Finding, Happened, Record};
 use crate::turn::{parent_failed, standing};
 use crate::wait::{WaitKind, WaitOutcome, Waiting};
+use crate::{RunId, TaskExecutionId, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Every contradiction in one run: in its tasks, in the order of its plan, with their places, and
 /// in what was recorded of it, if that is still kept, oldest first. `now` is the latest time of
-/// which the store was told, if it knows that.
+/// which the store was told, if it knows that. `failing` are those of its [lists](open_lists) whose
+/// runs are marked as failing.
 pub fn run(
     tasks: &[(Row, Place)],
+    failing: &[TaskIndex],
     records: Option<&[Record]>,
     is_known: impl Fn(WorkerId) -> bool,
     now: Option<Timestamp>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     let Some(head) = whole(tasks, &mut findings) else { return findings };
-    let mut audit = Audit { tasks, head, findings };
+    let mut audit = Audit { tasks, failing, head, findings };
     let mut own = vec![Vec::new(); tasks.len()];
     for record in records.unwrap_or_default() {
         if let Some(own) = own.get_mut(record.task.as_usize()) {
@@ -61,6 +63,15 @@ pub fn run(
     audit.failing();
     audit.cancelled();
     audit.findings
+}
+
+/// The tasks of a run that are done for the items of a list and have not ended, and the runs of these.
+pub fn open_lists(tasks: &[(Row, Place)]) -> impl Iterator<Item = (TaskIndex, RunId)> {
+    let head = tasks.first().and_then(|(first, _)| first.head.as_deref());
+    head.into_iter().flat_map(|head| {
+        let lists = tasks.iter().map(|(row, _)| row).filter(|row| row.is_open_list());
+        lists.map(|row| (row.index, RunId::of_items(TaskExecutionId::of(head.id, row.index))))
+    })
 }
 
 /// Every contradiction between a run, by its first task, and the task that has begun it, as that
@@ -233,6 +244,7 @@ fn whole<'a>(tasks: &'a [(Row, Place)], findings: &mut Vec<Finding>) -> Option<&
 
 struct Audit<'a> {
     tasks: &'a [(Row, Place)],
+    failing: &'a [TaskIndex],
     head: &'a Head,
     findings: Vec<Finding>,
 }
@@ -333,10 +345,7 @@ impl Audit<'_> {
 
     fn settled(&mut self) {
         let plan = &self.tasks[0].0.plan;
-        // Whether it is an item that has failed is known to another run; such a task is left to its end.
-        let may_be_failing =
-            |task: TaskIndex| self.head.failing && self.tasks[task.as_usize()].0.is_open_list();
-        let standing = |task| match may_be_failing(task) {
+        let standing = |task| match self.failing.contains(&task) {
             true => Standing::Failing,
             false => self.standing(task),
         };
@@ -369,10 +378,14 @@ impl Audit<'_> {
 
     fn failing(&mut self) {
         let failed = Standing::Ended(Outcome::Failed);
-        let right = self.tasks.iter().any(|(row, _)| standing(&row.life) == failed);
-        // Or an item has, whose task is still to, or was cancelled before it had.
-        let is_list = |(row, _): &(Row, Place)| row.planned().each.is_some();
-        let may_be = right || self.tasks.iter().any(is_list);
+        let stops = self.tasks[0].0.plan.on_failure() != OnFailure::KeepGoing;
+        let right = self.tasks.iter().any(|(row, _)| standing(&row.life) == failed)
+            || stops && !self.failing.is_empty();
+        // A list may have been cancelled after an item of it had failed.
+        let was_cancelled = |(row, _): &(Row, Place)| {
+            row.planned().each.is_some() && row.life.state.kind() == Kind::Cancelled
+        };
+        let may_be = right || stops && self.tasks.iter().any(was_cancelled);
         if !self.head.failing && right || self.head.failing && !may_be {
             let what = if right { "is not marked as failing" } else { "is marked as failing" };
             self.complain_of_run("failing", what);

@@ -649,6 +649,12 @@ impl Memory {
 
     // --------------------------------------------------------------------------------- audit --
 
+    /// Whether there is such a run and it is marked as failing.
+    fn is_failing(&self, run: RunId) -> bool {
+        let first = self.ids.get(&run).and_then(|run| self.rows_of(*run).next());
+        first.and_then(|(first, _)| first.head.as_ref()).is_some_and(|head| head.failing)
+    }
+
     fn audit(&self) -> Vec<Finding> {
         let is_known = |worker| self.workers.contains_key(&worker);
         let mut findings = Vec::new();
@@ -656,7 +662,9 @@ impl Memory {
             let rows: Vec<_> = self.rows_of(run).cloned().collect();
             let records = self.records_after(Some(run), 0, u32::MAX);
             let records = (!self.unrecorded.contains(&run)).then_some(&records[..]);
-            findings.extend(audit::run(&rows, records, is_known, self.latest));
+            let failing = audit::open_lists(&rows).filter(|(_, items)| self.is_failing(*items));
+            let failing: Vec<_> = failing.map(|(list, _)| list).collect();
+            findings.extend(audit::run(&rows, &failing, records, is_known, self.latest));
             for (row, _) in &rows {
                 let waits: Vec<_> = self.waits_of(row.key).cloned().collect();
                 let holds: Vec<_> = self.holds_of(row.key).cloned().collect();

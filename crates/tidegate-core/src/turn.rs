@@ -527,7 +527,10 @@ impl<'t, R: Rows> Taking<'t, R> {
         let whole = self.whole(run)?;
         let plan = self.runs[run].plan.clone();
         let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
-        let failing = self.failing_lists(run, &whole)?;
+        let failing = match self.head(run).failing {
+            true => self.failing_lists(run, &whole)?,
+            false => Vec::new(),
+        };
         let standing = |task: TaskIndex| match failing.contains(&task) {
             true => Standing::Failing,
             false => standing(&self.tasks[whole[task.as_usize()]].row.life),
@@ -559,10 +562,10 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(())
     }
 
-    /// The tasks of a run that is being stopped that are open and of whose items some have failed.
+    /// The tasks that are open and of whose items some have failed, if that stops their run.
     fn failing_lists(&mut self, run: usize, whole: &[usize]) -> Result<Vec<TaskIndex>, R::Error> {
         let mut failing = Vec::new();
-        if !self.head(run).failing || self.runs[run].plan.on_failure() == OnFailure::KeepGoing {
+        if self.runs[run].plan.on_failure() == OnFailure::KeepGoing {
             return Ok(failing);
         }
         for &at in whole {

@@ -195,7 +195,7 @@ impl Stored {
 
     fn rules(&self) -> Vec<&'static str> {
         let is_known = |worker| worker == WORKER;
-        let findings = audit::run(&self.tasks, Some(&self.records), is_known, Some(NOW));
+        let findings = audit::run(&self.tasks, &[], Some(&self.records), is_known, Some(NOW));
         assert!(findings.iter().all(|finding| finding.to_string().len() > finding.rule.len() + 9));
         findings.iter().map(|finding| finding.rule).collect()
     }
@@ -585,12 +585,12 @@ fn wrong_records_are_found() {
     let open = Stored::ready().with(|run| run.records.push(record(1, 0, Happened::Succeeded)));
     assert_eq!(open.rules(), ["records"]);
     let unknown = Stored::ready().failed();
-    assert!(audit::run(&unknown.tasks, None, |_| true, None).is_empty(), "they may be gone");
+    assert!(audit::run(&unknown.tasks, &[], None, |_| true, None).is_empty(), "they may be gone");
 }
 
 #[test]
 fn a_run_that_is_not_whole_is_found() {
-    assert_eq!(audit::run(&[], None, |_| true, None)[0].rule, "whole");
+    assert_eq!(audit::run(&[], &[], None, |_| true, None)[0].rule, "whole");
     let changes: [fn(&mut Stored); 5] = [
         |run| drop(run.tasks.pop()),
         |run| run.tasks[1].0.key = TaskKey(99),

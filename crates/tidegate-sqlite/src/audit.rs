@@ -25,6 +25,7 @@ use crate::reader::{Reading, Snapshot};
 use crate::sql::{RECORDS_OF_RUN, SELECT_TASK_AND_PLACE};
 use rusqlite::{OptionalExtension, Statement};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use tidegate_core::RunId;
 use tidegate_core::audit::{self, Repair, Stray, WaitsFor};
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::rows::{Corrupt, Place as RowPlace, Row};
@@ -182,7 +183,11 @@ impl<'s, 'r> Step<'s, 'r> {
         let records = records.collect::<Result<Vec<_>, Error>>()?;
         let records = (!self.is_unrecorded(run)?).then_some(&records[..]);
         let is_known = |worker| known.contains(&worker);
-        self.findings.extend(audit::run(&tasks, records, is_known, None));
+        let mut failing = Vec::new();
+        for (list, items) in audit::open_lists(&tasks) {
+            failing.extend(self.is_failing(items)?.then_some(list));
+        }
+        self.findings.extend(audit::run(&tasks, &failing, records, is_known, None));
         let queue = tasks.first().and_then(|(first, _)| first.head.as_ref());
         if let Some(queue) = queue.map(|head| head.queue.clone()) {
             for ((row, _), lane) in tasks.iter().zip(lanes) {
@@ -269,6 +274,14 @@ impl<'s, 'r> Step<'s, 'r> {
     }
 
     /// A run and the task that has begun it.
+    /// Whether there is such a run and it is marked as failing.
+    fn is_failing(&self, run: RunId) -> Result<bool, Error> {
+        let select = "SELECT failing IS NOT NULL FROM task WHERE run_id = ?1";
+        let id = run.as_u128().to_be_bytes();
+        let failing = self.snapshot.connection.query_row(select, [id], |row| row.get(0));
+        Ok(failing.optional()?.unwrap_or(false))
+    }
+
     fn family(&mut self, first: &Row) -> Result<(), Error> {
         let parent = match first.head.as_ref().and_then(|head| head.parent) {
             Some(parent) => limits::find(self.snapshot, parent.0)?,

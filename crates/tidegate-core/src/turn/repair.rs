@@ -7,7 +7,7 @@
 use super::{Taking, parent_failed, standing};
 use crate::audit::{Repair, Stray, may_hold, may_stand_behind, misplaced};
 use crate::graph::{Outcome, Standing, TaskIndex};
-use crate::lifecycle::{CancelledBy, Event, State};
+use crate::lifecycle::{CancelledBy, Event, Kind, State};
 use crate::limit::LimitKey;
 use crate::rows::{Row, Rows};
 use crate::store::{Granted, RunKey, Scope, TaskKey};
@@ -174,7 +174,7 @@ impl<R: Rows> Taking<'_, R> {
             whole.iter().map(|&at| taking.tasks[at].row.clone()).collect()
         };
         let before = rows(self);
-        self.repair_head(run, &whole);
+        self.repair_head(run, &whole)?;
         self.cancel_unwanted(run, &whole)?;
         self.runs[run].unsettled = true;
         self.settle(run)?;
@@ -185,14 +185,19 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// What the head of a run says of its tasks is what these are.
-    fn repair_head(&mut self, run: usize, whole: &[usize]) {
+    fn repair_head(&mut self, run: usize, whole: &[usize]) -> Result<(), R::Error> {
+        let lists = self.failing_lists(run, whole)?;
         let stands = |task: TaskIndex| standing(&self.tasks[whole[task.as_usize()]].row.life);
         let all: Vec<Standing> = self.runs[run].plan.graph().tasks().map(stands).collect();
         let open = all.iter().filter(|standing| standing.outcome().is_none()).count() as u32;
         let head = self.head(run);
-        let has_list = whole.iter().any(|&at| self.tasks[at].row.planned().each.is_some());
-        let failed = all.contains(&Standing::Ended(Outcome::Failed));
-        let failing = failed || head.failing && has_list;
+        let is_list = |at: &usize| self.tasks[*at].row.planned().each.is_some();
+        let has_cancelled_list = whole
+            .iter()
+            .any(|at| is_list(at) && self.tasks[*at].row.life.state.kind() == Kind::Cancelled);
+        let failing = all.contains(&Standing::Ended(Outcome::Failed))
+            || !lists.is_empty()
+            || head.failing && has_cancelled_list;
         let right = self.runs[run].plan.graph().outcome_of_run(stands, head.cancelled);
         // One that has not ended is ended where everything is that follows from it.
         let ended = head.ended.and_then(|(_, at)| Some((right?, at)));
@@ -200,6 +205,7 @@ impl<R: Rows> Taking<'_, R> {
             let head = self.head_mut(run);
             (head.open, head.failing, head.ended) = (open, failing, ended);
         }
+        Ok(())
     }
 
     /// Nothing goes on of what a user has cancelled, or of what was begun by a task that has failed.
