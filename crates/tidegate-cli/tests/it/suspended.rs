@@ -50,6 +50,8 @@ async fn ctrl_z_stops_commands_and_clocks_and_takes_the_view_away() {
     until("it has stopped", || is_stopped(&own)).await;
     until("its command has stopped", || is_stopped(&scene.read("process"))).await;
     terminal.until("the view is gone", |screen| !screen.has("of 2 done")).await;
+    // Nothing is waited for here: it is the time for which it stands, longer than either has left, and
+    // a process that is stopped has no clock that could be held.
     let stopped = Instant::now();
     tokio::time::sleep(STOPPED).await;
     let stopped = stopped.elapsed();

@@ -213,11 +213,15 @@ on_every_store! {
         succeeds(&runs[1]).await;
         wall.pass(&engine, secs(60)).await;
         succeeds(&runs[2]).await;
-        // Who was begun first may come to its note last: the second may have been begun before time
-        // had passed.
         let mut notes = scene.notes();
         notes.sort_unstable();
         assert_eq!(notes, ["0", "1", "2"]);
+        // Who was begun first may come to its note last, so it is asked when they were begun.
+        let begun = async |run: &Run| {
+            let view = engine.store().run(run.id()).await.unwrap().unwrap();
+            view.tasks[0].life.started.unwrap()
+        };
+        assert!(begun(&runs[1]).await + secs(60) <= begun(&runs[2]).await);
     }
 
     async fn start_times_back_offs_snoozes_and_parked_sleeps_go_by_the_new_time(place: Place) {
