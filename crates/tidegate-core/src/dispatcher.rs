@@ -246,12 +246,17 @@ impl Dispatcher {
             && !self.closing
             && 2 * self.ahead > self.ahead_min
             && self.ahead_min > 0
-            && self.strays.is_empty()
-            && self.submits.is_empty()
-            && self.requests.is_empty()
-            && self.dead.is_empty()
-            && !self.looks_at_clock
-            && !self.calls_roll
+            && !self.is_wanted()
+    }
+
+    /// Whether anything is wanted of the store besides telling it what bodies have said.
+    fn is_wanted(&self) -> bool {
+        !self.strays.is_empty()
+            || !self.submits.is_empty()
+            || !self.requests.is_empty()
+            || !self.dead.is_empty()
+            || self.looks_at_clock
+            || self.calls_roll
     }
 
     /// Units of slots that belong to the turn in flight.
@@ -436,13 +441,7 @@ impl Dispatcher {
         let wanted = if self.closing { 0 } else { expected.min(room.max(slots)) };
         let units = if wanted == 0 { 0 } else { reserve(wanted) };
         let ahead = (wanted - units).min(slots.max(self.ahead_min).saturating_sub(self.ahead));
-        let speaks = !self.talking.is_empty()
-            || !self.strays.is_empty()
-            || !self.submits.is_empty()
-            || !self.requests.is_empty()
-            || !self.dead.is_empty()
-            || self.looks_at_clock
-            || self.calls_roll;
+        let speaks = !self.talking.is_empty() || self.is_wanted();
         if !speaks && units + ahead == 0 {
             return None;
         }
