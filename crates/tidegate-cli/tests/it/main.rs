@@ -8,6 +8,7 @@ mod examples;
 mod keeping;
 mod looking;
 mod mistakes;
+mod old_stores;
 mod places;
 mod queues;
 mod rest;
