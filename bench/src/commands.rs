@@ -3,7 +3,9 @@
 //! The binary is the one beside this program: `cargo build --release -p tidegate-cli` makes it. Every
 //! call has a folder of its own, with a store that is made for it.
 
+use crate::cost::{Cost, CostMeter};
 use crate::figure::{Figure, Target, duel};
+use crate::sample::Scale;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -43,25 +45,68 @@ fn folder() -> TempDir {
     folder
 }
 
-/// Milliseconds that a command takes for the lines of a file.
-fn timed(program: &Path, arguments: &[&str], folder: &Path, lines: &Path) -> f64 {
+/// What a command takes for the lines of a file.
+fn timed(program: &Path, arguments: &[&str], folder: &Path, lines: &Path) -> Cost {
     let lines = fs::File::open(lines).expect("it was just written");
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).stdin(lines);
-    let began = Instant::now();
+    let meter = CostMeter::of_children();
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let took = began.elapsed();
+    let cost = meter.read(1);
     assert!(status.is_ok_and(|status| status.success()), "{} failed", program.display());
-    took.as_secs_f64() * 1e3
+    cost
+}
+
+/// A file of so many lines.
+fn write_lines(folder: &Path, count: usize) -> PathBuf {
+    let lines = folder.join("lines");
+    let text: String = (0..count).map(|number| format!("{number}\n")).collect();
+    fs::write(&lines, text).expect("it can be written");
+    lines
+}
+
+/// `p8` in short.
+pub(crate) fn sample_many(scale: Scale) -> Cost {
+    let (binary, place, count) = (binary(), folder(), scale.of(2 * INPUTS as usize));
+    let lines = write_lines(place.path(), count);
+    let cost = timed(&binary, &["each", "-j2", "true"], place.path(), &lines);
+    Cost { tasks: count as u64, ..cost }
+}
+
+/// `p10.cold` in short.
+pub(crate) fn sample_cold_start(scale: Scale) -> Cost {
+    sum_of_calls((0..scale.of(CALLS)).map(|_| run_twice(&binary())[0]))
+}
+
+/// `p10.warm` in short.
+pub(crate) fn sample_warm_start(scale: Scale) -> Cost {
+    sum_of_calls((0..scale.of(CALLS)).map(|_| run_twice(&binary())[1]))
+}
+
+/// All calls together, with the median of their times.
+fn sum_of_calls(calls: impl Iterator<Item = Cost>) -> Cost {
+    let calls: Vec<Cost> = calls.collect();
+    let times = calls.iter().map(|call| Duration::from_secs_f64(call.seconds)).collect();
+    let sum = calls.into_iter().reduce(Cost::plus).expect("there is a call");
+    sum.with_median(times)
+}
+
+/// `tidegate run` of one `true` in a new folder: the store is made for it, then it is there.
+fn run_twice(binary: &Path) -> [Cost; 2] {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, "[tasks.one]\nrun = [\"true\"]\n").expect("it can be written");
+    [(); 2].map(|()| timed(binary, &["run"], folder.path(), &file))
 }
 
 /// Many small commands.
 pub(crate) fn measure_many() -> Vec<Figure> {
     let (binary, place) = (binary(), folder());
-    let lines = place.path().join("lines");
-    let text: String = (0..INPUTS).map(|number| format!("{number}\n")).collect();
-    fs::write(&lines, text).expect("it can be written");
-    let ours = || timed(&binary, &["each", "-j2", "true"], folder().path(), &lines);
+    let lines = write_lines(place.path(), INPUTS as usize);
+    let milliseconds = |program: &Path, arguments: &[&str], folder: &Path| {
+        timed(program, arguments, folder, &lines).seconds * 1e3
+    };
+    let ours = || milliseconds(&binary, &["each", "-j2", "true"], folder().path());
     let others: [(&str, &[&str]); 2] =
         [("xargs", &["-P2", "-n1", "true"]), ("parallel", &["-j2", "true"])];
     let mut figures = Vec::new();
@@ -71,7 +116,7 @@ pub(crate) fn measure_many() -> Vec<Figure> {
             eprintln!("there is no {name} here to be measured against");
             continue;
         }
-        let theirs = || timed(Path::new(name), arguments, place.path(), &lines);
+        let theirs = || milliseconds(Path::new(name), arguments, place.path());
         let (ours, theirs) = duel(ROUNDS, ours, theirs);
         figures.push(Figure {
             name: "P8".into(),
@@ -90,12 +135,9 @@ pub(crate) fn measure_start() -> Vec<Figure> {
     let binary = binary();
     let (mut cold, mut warm) = (Vec::new(), Vec::new());
     for _ in 0..CALLS {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("tidegate.toml");
-        fs::write(&file, "[tasks.one]\nrun = [\"true\"]\n").expect("it can be written");
-        let call = || timed(&binary, &["run"], folder.path(), &file);
-        cold.push(call());
-        warm.push(call());
+        let [first, second] = run_twice(&binary).map(|call| call.seconds * 1e3);
+        cold.push(first);
+        warm.push(second);
     }
     let figure = |what: &str, mut values: Vec<f64>, target| {
         values.sort_by(f64::total_cmp);

@@ -1,6 +1,8 @@
 //! P5 without a store: very many tasks deferred on four slots.
 
+use crate::cost::{Cost, CostMeter};
 use crate::figure::{self, Figure, Target, load, resident};
+use crate::sample::Scale;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -42,6 +44,20 @@ pub(crate) fn case(number: usize) -> Vec<Figure> {
         Some(&(tasks, look, every)) => runtime.block_on(deferred(tasks, look, every)),
         None => vec![runtime.block_on(bare_tasks())],
     }
+}
+
+/// `p5.plain` in short: tasks that are woken together. Several times, because one time is soon over.
+pub(crate) fn sample_woken(scale: Scale) -> Cost {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let tasks = scale.of(100_000);
+    let storm = async || woken_together(tasks).await.0;
+    runtime.expect("a runtime").block_on(async {
+        let mut cost = storm().await;
+        for _ in 1..5 {
+            cost = cost.plus(storm().await);
+        }
+        cost
+    })
 }
 
 async fn deferred(tasks: usize, look: Look, every: u64) -> Vec<Figure> {
@@ -119,7 +135,7 @@ async fn deferred(tasks: usize, look: Look, every: u64) -> Vec<Figure> {
     ];
     if every == 5 {
         let target = Target::AtLeast(500_000.0);
-        figures.push(figure("woken together, resumed", together, "/s", None, target));
+        figures.push(figure("woken together, resumed", together.rate(), "/s", None, target));
     }
     figures
 }
@@ -141,9 +157,9 @@ async fn bare_tasks() -> Figure {
     Figure { name, what, value, unit, reference: None, target: Target::None }
 }
 
-/// The same number of tasks, all waiting for one notification: the rate at which they resume when
-/// it comes, without the spread of intervals; and how long a plain task takes to start meanwhile.
-async fn woken_together(tasks: usize) -> (f64, f64) {
+/// The same number of tasks, all waiting for one notification: what it costs to resume them when it
+/// comes, without the spread of intervals; and how long a plain task takes to start meanwhile.
+async fn woken_together(tasks: usize) -> (Cost, f64) {
     let pool = SlotPool::new(SLOTS).expect("slots");
     let (open, mut opened) = tokio::sync::watch::channel(false);
     let resumed = Arc::new(AtomicUsize::new(0));
@@ -158,15 +174,15 @@ async fn woken_together(tasks: usize) -> (f64, f64) {
         pool.spawn(task).await.expect("open").detach();
     }
     wait_until(|| pool.in_use() == 0).await;
-    let began = Instant::now();
+    let meter = CostMeter::start();
     let _ = open.send(true);
     let start = plain_start(&pool).await;
     let meanwhile = resumed.load(Ordering::Relaxed);
     wait_until(|| resumed.load(Ordering::Relaxed) == tasks).await;
-    let rate = tasks as f64 / began.elapsed().as_secs_f64();
+    let cost = meter.read(tasks as u64);
     wait_until(|| pool.available() == SLOTS).await;
     eprintln!("  the plain task began when {meanwhile} of {tasks} had resumed");
-    (rate, start)
+    (cost, start)
 }
 
 async fn wait_until(condition: impl Fn() -> bool) {

@@ -1,7 +1,9 @@
 //! P6 and P12: a store that has grown, and one that works for long.
 
 use crate::bare;
+use crate::cost::{Cost, CostMeter};
 use crate::figure::{Figure, Target, duel, resident};
+use crate::sample::Scale;
 use crate::store;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,9 +24,9 @@ const LONG: u64 = 600;
 pub(crate) fn measure_growth() -> Vec<Figure> {
     let place = bare::scratch();
     let runtime = store::runtime();
-    runtime.block_on(grow(place.path()));
-    let grown = || runtime.block_on(rate(place.path()));
-    let empty = || runtime.block_on(rate(bare::scratch().path()));
+    runtime.block_on(grow(place.path(), FINISHED, OTHERS));
+    let grown = || runtime.block_on(claim_and_finish(place.path(), LIVES)).rate();
+    let empty = || runtime.block_on(claim_and_finish(bare::scratch().path(), LIVES)).rate();
     let (ours, theirs) = duel(ROUNDS, grown, empty);
     vec![Figure {
         name: "P6".into(),
@@ -37,6 +39,16 @@ pub(crate) fn measure_growth() -> Vec<Figure> {
         reference: Some(("the same, empty store".into(), theirs)),
         target: Target::AtLeastReference(0.8),
     }]
+}
+
+/// `p6` in short: the store is grown to a tenth, the rows that are not claimed in whole thousands.
+pub(crate) fn sample_growth(scale: Scale) -> Cost {
+    let place = bare::scratch();
+    let others = scale.of(OTHERS / 10).next_multiple_of(1_000);
+    store::runtime().block_on(async {
+        grow(place.path(), scale.of(FINISHED / 10), others).await;
+        claim_and_finish(place.path(), scale.of(LIVES)).await
+    })
 }
 
 async fn nothing(_: &mut Context<Value>) -> Result<(), TaskError> {
@@ -57,7 +69,7 @@ async fn wait(_: &mut Context<Value>, handle: &TaskHandle) -> Result<(), TaskErr
 }
 
 /// Rows of every kind that is not claimed.
-async fn grow(place: &Path) {
+async fn grow(place: &Path, finished: usize, others: usize) {
     let unknown = Workflow::builder("unknown")
         .task(Task::new("ready", nothing))
         .task(Task::new("blocked", nothing).after(["ready"]));
@@ -65,7 +77,7 @@ async fn grow(place: &Path) {
     let engine = builder(place).workflow(unknown.build().expect("it makes sense"));
     let engine = engine.start().await.expect("it starts");
     engine.pause().await.expect("the store works");
-    for n in 0..OTHERS / 1_000 {
+    for n in 0..others / 1_000 {
         let far = SystemTime::now() + Duration::from_secs(1_000_000 + n as u64);
         let mut all = Vec::new();
         for n in 0..1_000 {
@@ -78,11 +90,11 @@ async fn grow(place: &Path) {
     engine.shutdown(Duration::from_secs(1)).await;
     let engine = builder(place).start().await.expect("it starts");
     engine.unpause().await.expect("the store works");
-    while engine.counts().await.expect("readable").limited < OTHERS as u64 - 1 {
+    while engine.counts().await.expect("readable").limited < others as u64 - 1 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    for _ in 0..FINISHED / 10_000 {
-        all_end(&engine, 10_000).await;
+    for begun in (0..finished).step_by(10_000) {
+        all_end(&engine, (finished - begun).min(10_000)).await;
     }
     engine.shutdown(Duration::from_secs(1)).await;
 }
@@ -94,19 +106,19 @@ async fn all_end(engine: &Engine, count: usize) {
     }
 }
 
-/// Claims and finishes per second of runs that stand ready in the store.
-async fn rate(place: &Path) -> f64 {
+/// Runs that stand ready in the store, until they have ended.
+async fn claim_and_finish(place: &Path, count: usize) -> Cost {
     let engine = builder(place).start().await.expect("it starts");
     engine.pause().await.expect("the store works");
-    let runs = engine.submit_many("nothing", 0..LIVES).await.expect("accepted");
-    let began = Instant::now();
+    let runs = engine.submit_many("nothing", 0..count).await.expect("accepted");
+    let meter = CostMeter::start();
     engine.unpause().await.expect("the store works");
     for run in runs {
         run.wait().await.expect("it ends");
     }
-    let took = began.elapsed();
+    let cost = meter.read(count as u64);
     engine.shutdown(Duration::from_secs(1)).await;
-    LIVES as f64 / took.as_secs_f64()
+    cost
 }
 
 pub(crate) fn measure_long() -> Vec<Figure> {

@@ -4,10 +4,14 @@
 //! given as arguments (`p1 p5 p9`) pick figures; `p8` and `p10` measure the binary that `cargo build
 //! --release -p tidegate-cli` makes; `bare` alone prints the bare SQLite loops. `crash
 //! [KILLS] [--processes WORKERS]` kills real workers again and again, `poison` runs a task that kills
-//! its own.
+//! its own. `compare [REV] [FIGURE…] [--pairs N]` holds this tree against another revision, by way of
+//! `sample`, the short form of the figures.
 
+mod allocations;
 mod bare;
 mod commands;
+mod compare;
+mod cost;
 mod crash;
 mod deferred;
 mod figure;
@@ -15,6 +19,7 @@ mod files;
 mod grown;
 mod parked;
 mod processes;
+mod sample;
 mod slots;
 mod store;
 mod stream;
@@ -26,12 +31,14 @@ type Measure = fn() -> Vec<Figure>;
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).map(|name| name.to_lowercase()).collect();
-    if let Some(case) = wanted.first().and_then(|name| name.strip_prefix("p5.")) {
-        let case = case.parse().expect("a parent gives a number");
+    let case = wanted.first().and_then(|name| name.strip_prefix("p5."));
+    if let Some(case) = case.and_then(|case| case.parse().ok()) {
         return figure::hand_over(&deferred::case(case));
     }
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     match wanted.first().map(String::as_str) {
+        Some("compare") => return end(compare::command(&arguments), "compare"),
+        Some("sample") => return end(sample::command(&arguments).map(|()| true), "sample"),
         Some("crash") => return crash::command(&arguments),
         Some("p5f.0") => return figure::hand_over(&files::case()),
         Some("p11.worker") => return processes::worker(&arguments),
@@ -75,4 +82,16 @@ fn main() {
         }
     }
     figure::print(&figures);
+}
+
+/// Ends with 0 when all is well, with 1 when it is not, and with 2 when `command` could not be done.
+fn end(outcome: Result<bool, String>, command: &str) {
+    match outcome {
+        Ok(true) => {}
+        Ok(false) => std::process::exit(1),
+        Err(error) => {
+            eprintln!("cannot {command}: {error}");
+            std::process::exit(2);
+        }
+    }
 }

@@ -39,7 +39,8 @@ pub(crate) fn measure() -> Vec<Figure> {
     let runtime = store::runtime();
     let mut figures = runtime.block_on(fill(place.path(), waits));
     // Both in the same run, and outside a runtime: they have their own.
-    let (commit, ordinary) = (median_ms(bare::idle_commit(SIGNALS)), store::lives(SLOTS));
+    let (commit, ordinary) =
+        (median_ms(bare::idle_commit(SIGNALS)), store::lives(SLOTS, store::LIVES).rate());
     figures.extend(runtime.block_on(wake(place.path(), waits, commit, ordinary)));
     figures
 }

@@ -1,10 +1,13 @@
 //! P11: several processes on one file.
 //!
 //! The others are this program itself, begun as `p11.worker FOLDER`: a worker that submits to itself
-//! without a pause, prints how many of its runs have ended when it is asked, and ends with its input.
+//! without a pause, prints what its runs have cost so far when it is asked, and ends with its input.
 
+use crate::allocations;
 use crate::bare;
+use crate::cost::{Cost, CostMeter};
 use crate::figure::{Figure, Target};
+use crate::sample::Scale;
 use crate::store;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -45,9 +48,16 @@ fn builder(folder: &Path) -> EngineBuilder {
         .workflow(workflow(Task::new("waits", waits)))
 }
 
+/// The argument of a worker that counts its allocations.
+const COUNTS: &str = "counts";
+
 /// What another process does.
 pub(crate) fn worker(arguments: &[String]) {
     let folder = arguments.first().expect("a parent gives a folder");
+    if arguments.get(1).is_some_and(|argument| argument == COUNTS) {
+        allocations::start_counting();
+    }
+    let meter = CostMeter::start();
     store::runtime().block_on(async {
         let engine = builder(Path::new(folder)).start().await.expect("it starts");
         let lives = Arc::new(AtomicU64::new(0));
@@ -57,7 +67,8 @@ pub(crate) fn worker(arguments: &[String]) {
         let asked = tokio::task::spawn_blocking(move || {
             for line in std::io::stdin().lines() {
                 drop(line);
-                println!("{}", lives.load(Ordering::Relaxed));
+                let cost = meter.read(lives.load(Ordering::Relaxed));
+                println!("{}", serde_json::to_string(&cost).expect("it is plain data"));
             }
         });
         asked.await.expect("nothing panics");
@@ -85,19 +96,20 @@ impl Worker {
     fn start(folder: &Path) -> Self {
         let program = std::env::current_exe().expect("this program has a path");
         let mut command = Command::new(program);
-        command.arg("p11.worker").arg(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg("p11.worker").arg(folder).args(allocations::is_counting().then_some(COUNTS));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program can be run again");
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("it is a pipe"));
         Worker { child, stdin, stdout }
     }
 
-    /// How many runs have ended.
-    fn lives(&mut self) -> u64 {
+    /// How many runs have ended, and what they cost.
+    fn cost(&mut self) -> Cost {
         let mut line = String::new();
         self.stdin.as_mut().expect("it is open").write_all(b"\n").expect("it is read");
         self.stdout.read_line(&mut line).expect("it answers");
-        line.trim().parse().expect("it answers with a number")
+        serde_json::from_str(&line).expect("it answers with a cost")
     }
 }
 
@@ -112,8 +124,8 @@ pub(crate) fn measure() -> Vec<Figure> {
     let mut one = Vec::new();
     let mut two = Vec::new();
     for _ in 0..ROUNDS {
-        one.push(rate(1));
-        two.push(rate(2));
+        one.push(saturate(1, COUNTED).rate());
+        two.push(saturate(2, COUNTED).rate());
     }
     let middle = |rates: &mut Vec<f64>| {
         rates.sort_by(f64::total_cmp);
@@ -128,33 +140,53 @@ pub(crate) fn measure() -> Vec<Figure> {
         reference: Some(("one of them".into(), one)),
         target: Target::AtLeastReference(0.8),
     }];
-    figures.extend(beside());
+    let (signals, cancels, _) = beside(SAMPLES);
+    figures.extend([latency("signal", signals), latency("cancel", cancels)]);
     figures
 }
 
-/// Lives per second of so many workers together.
-fn rate(workers: usize) -> f64 {
+/// `p11.one` in short.
+pub(crate) fn sample_one(scale: Scale) -> Cost {
+    saturate(1, scale.of_time(COUNTED))
+}
+
+/// `p11.two` in short.
+pub(crate) fn sample_two(scale: Scale) -> Cost {
+    saturate(2, scale.of_time(COUNTED))
+}
+
+/// `p11.beside` in short: signals and cancels, on the side that asks for them.
+pub(crate) fn sample_beside(scale: Scale) -> Cost {
+    let (signals, cancels, cost) = beside(scale.of(200));
+    cost.with_median([signals, cancels].concat())
+}
+
+/// The lives of so many workers together in a time.
+fn saturate(workers: usize, during: Duration) -> Cost {
     let place = bare::scratch();
     let mut workers: Vec<Worker> = (0..workers).map(|_| Worker::start(place.path())).collect();
     std::thread::sleep(WARM_UP);
-    let before: u64 = workers.iter_mut().map(Worker::lives).sum();
+    let before: Vec<Cost> = workers.iter_mut().map(Worker::cost).collect();
     let began = Instant::now();
-    std::thread::sleep(COUNTED);
-    let lives = workers.iter_mut().map(Worker::lives).sum::<u64>() - before;
-    lives as f64 / began.elapsed().as_secs_f64()
+    std::thread::sleep(during);
+    let costs = workers.iter_mut().zip(before).map(|(worker, before)| worker.cost().since(before));
+    let sum = costs.reduce(Cost::plus).expect("there is a worker");
+    Cost { seconds: began.elapsed().as_secs_f64(), ..sum }
 }
 
-/// Signals and cancels beside a saturated worker.
-fn beside() -> Vec<Figure> {
+/// How long signals and cancels take beside a saturated worker, and what they cost their sender: so
+/// many of each, and as many submits.
+fn beside(count: usize) -> (Vec<Duration>, Vec<Duration>, Cost) {
     let place = bare::scratch();
     let mut worker = Worker::start(place.path());
     std::thread::sleep(WARM_UP);
-    let before = worker.lives();
-    let (signals, cancels) = store::runtime().block_on(async {
+    let before = worker.cost().tasks;
+    let latencies = store::runtime().block_on(async {
         let engine = builder(place.path()).connect().await.expect("it starts");
         let waits = engine.submit("waits", ()).await.expect("it is accepted");
         let (mut signals, mut cancels) = (Vec::new(), Vec::new());
-        for n in 0..SAMPLES {
+        let meter = CostMeter::start();
+        for n in 0..count {
             // Not in step with what the other does.
             tokio::time::sleep(Duration::from_micros(fastrand::u64(0..5_000))).await;
             let began = Instant::now();
@@ -165,25 +197,27 @@ fn beside() -> Vec<Figure> {
             later.cancel().await.expect("it is cancelled");
             cancels.push(began.elapsed());
         }
+        let cost = meter.read(2 * count as u64);
         engine.shutdown(Duration::ZERO).await;
-        (signals, cancels)
+        (signals, cancels, cost)
     });
-    assert!(worker.lives() > before, "the other has worked meanwhile");
-    let figure = |what: &str, mut samples: Vec<Duration>| {
-        samples.sort_unstable();
-        let at = |fraction: f64| samples[(samples.len() as f64 * fraction) as usize];
-        let ms = |duration: Duration| duration.as_secs_f64() * 1_000.0;
-        Figure {
-            name: "P11".into(),
-            what: format!(
-                "{what} from another process beside a saturated worker, p99 (p50 {:.1} ms)",
-                ms(at(0.5))
-            ),
-            value: ms(at(0.99)),
-            unit: "ms".into(),
-            reference: None,
-            target: Target::AtMost(20.0),
-        }
-    };
-    vec![figure("signal", signals), figure("cancel", cancels)]
+    assert!(worker.cost().tasks > before, "the other has worked meanwhile");
+    latencies
+}
+
+fn latency(what: &str, mut samples: Vec<Duration>) -> Figure {
+    samples.sort_unstable();
+    let at = |fraction: f64| samples[(samples.len() as f64 * fraction) as usize];
+    let ms = |duration: Duration| duration.as_secs_f64() * 1_000.0;
+    Figure {
+        name: "P11".into(),
+        what: format!(
+            "{what} from another process beside a saturated worker, p99 (p50 {:.1} ms)",
+            ms(at(0.5))
+        ),
+        value: ms(at(0.99)),
+        unit: "ms".into(),
+        reference: None,
+        target: Target::AtMost(20.0),
+    }
 }

@@ -1,7 +1,9 @@
 //! P2, P3, P4: the engine on SQLite beside the bare loops.
 
 use crate::bare;
+use crate::cost::{Cost, CostMeter};
 use crate::figure::{Figure, Target, duel};
+use crate::sample::Scale;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use tokio::sync::mpsc;
 const ROUNDS: usize = 5;
 
 /// Lives in one round.
-const LIVES: usize = 100_000;
+pub(crate) const LIVES: usize = 100_000;
 
 /// Callers that submit and wait.
 const IN_FLIGHT: usize = 1_000;
@@ -21,7 +23,13 @@ const IN_FLIGHT: usize = 1_000;
 /// The pause before something is submitted to an idle engine.
 const PAUSE: Duration = Duration::from_millis(2);
 
-const SAMPLES: usize = 300;
+/// Submits before the idle ones are counted.
+const WARM_UP: usize = 20;
+
+/// Runs of the chain before those that are counted.
+const CHAINS_BEFORE: usize = 3;
+
+pub(crate) const SAMPLES: usize = 300;
 
 pub(crate) fn measure_lives() -> Vec<Figure> {
     let reference = || bare::lives(LIVES, IN_FLIGHT);
@@ -29,7 +37,7 @@ pub(crate) fn measure_lives() -> Vec<Figure> {
     // wait in the store and are claimed from there.
     let cases = [(1_024, "as many slots as callers"), (64, "64 slots")];
     let figure = |(slots, words): (u32, &str)| {
-        let (ours, theirs) = duel(ROUNDS, || lives(slots), reference);
+        let (ours, theirs) = duel(ROUNDS, || lives(slots, LIVES).rate(), reference);
         Figure {
             name: "P2".into(),
             what: format!("one-task runs, submit to end, {IN_FLIGHT} in flight, {words}"),
@@ -44,7 +52,7 @@ pub(crate) fn measure_lives() -> Vec<Figure> {
 
 pub(crate) fn measure_start() -> Vec<Figure> {
     let (ours, theirs) =
-        duel(ROUNDS, || median_ms(start()), || median_ms(bare::idle_commit(SAMPLES)));
+        duel(ROUNDS, || median_ms(start(SAMPLES).0), || median_ms(bare::idle_commit(SAMPLES)));
     vec![Figure {
         name: "P3".into(),
         what: "idle engine, submit until the body starts, p50".into(),
@@ -57,7 +65,7 @@ pub(crate) fn measure_start() -> Vec<Figure> {
 
 pub(crate) fn measure_hops() -> Vec<Figure> {
     let (ours, theirs) =
-        duel(ROUNDS, || median_ms(hops()), || median_ms(bare::idle_commit(SAMPLES)));
+        duel(ROUNDS, || median_ms(hops(SAMPLES / 9).0), || median_ms(bare::idle_commit(SAMPLES)));
     vec![Figure {
         name: "P4".into(),
         what: "chain of 10 tasks, per hop, p50".into(),
@@ -68,36 +76,58 @@ pub(crate) fn measure_hops() -> Vec<Figure> {
     }]
 }
 
+/// `p2.1024` in short.
+pub(crate) fn sample_lives_at_once(scale: Scale) -> Cost {
+    lives(1_024, scale.of(60_000))
+}
+
+/// `p2.64` in short.
+pub(crate) fn sample_lives_in_line(scale: Scale) -> Cost {
+    lives(64, scale.of(60_000))
+}
+
+/// `p3` in short.
+pub(crate) fn sample_start(scale: Scale) -> Cost {
+    let (latencies, cost) = start(scale.of(400));
+    cost.with_median(latencies)
+}
+
+/// `p4` in short.
+pub(crate) fn sample_hops(scale: Scale) -> Cost {
+    let (latencies, cost) = hops(scale.of(100));
+    cost.with_median(latencies)
+}
+
 async fn nothing(_: &mut Context<Value>) -> Result<(), TaskError> {
     Ok(())
 }
 
-/// Lives per second of no-op runs with a small input.
-pub(crate) fn lives(slots: u32) -> f64 {
+/// No-op runs with a small input, from submit to end.
+pub(crate) fn lives(slots: u32, count: usize) -> Cost {
     let (place, runtime) = (bare::scratch(), runtime());
-    let took = runtime.block_on(async {
+    runtime.block_on(async {
         let workflow = Workflow::of(Task::new("nothing", nothing)).expect("it makes sense");
         let engine = engine(&place, slots, workflow).await;
         let taken = Arc::new(AtomicUsize::new(0));
-        let began = Instant::now();
-        let callers: Vec<_> =
-            (0..IN_FLIGHT).map(|_| tokio::spawn(live(engine.clone(), taken.clone()))).collect();
+        let meter = CostMeter::start();
+        let callers: Vec<_> = (0..IN_FLIGHT)
+            .map(|_| tokio::spawn(live(engine.clone(), taken.clone(), count)))
+            .collect();
         for caller in callers {
             caller.await.expect("a caller does not panic");
         }
-        let took = began.elapsed();
+        let cost = meter.read(count as u64);
         let findings = engine.audit().await.expect("the store can be read");
         assert!(findings.is_empty(), "{findings:?}");
         engine.shutdown(Duration::from_secs(1)).await;
-        took
-    });
-    LIVES as f64 / took.as_secs_f64()
+        cost
+    })
 }
 
-async fn live(engine: Engine, taken: Arc<AtomicUsize>) {
+async fn live(engine: Engine, taken: Arc<AtomicUsize>, count: usize) {
     loop {
         let n = taken.fetch_add(1, Ordering::Relaxed);
-        if n >= LIVES {
+        if n >= count {
             return;
         }
         let run = engine.submit("nothing", serde_json::json!({ "n": n })).await;
@@ -114,7 +144,8 @@ async fn tell(context: &mut Context<Value>) -> Result<(), TaskError> {
     Ok(())
 }
 
-pub(crate) fn start() -> Vec<Duration> {
+/// How long each of `count` submits took until its body started, and what all of it cost.
+pub(crate) fn start(count: usize) -> (Vec<Duration>, Cost) {
     let (place, runtime) = (bare::scratch(), runtime());
     runtime.block_on(async {
         let workflow = Workflow::of(Task::new("tell", tell)).expect("it makes sense");
@@ -122,8 +153,12 @@ pub(crate) fn start() -> Vec<Duration> {
         let builder = builder(&place, 4, workflow).state(Started(started));
         let engine = builder.start().await.expect("it starts");
         let measuring = tokio::spawn(async move {
-            let mut samples = Vec::with_capacity(SAMPLES);
-            for n in 0..SAMPLES + 20 {
+            let mut samples = Vec::with_capacity(count + WARM_UP);
+            let mut meter = CostMeter::start();
+            for n in 0..count + WARM_UP {
+                if n == WARM_UP {
+                    meter = CostMeter::start();
+                }
                 tokio::time::sleep(PAUSE).await;
                 let began = Instant::now();
                 let run = engine.submit("tell", serde_json::json!({ "n": n })).await;
@@ -131,13 +166,14 @@ pub(crate) fn start() -> Vec<Duration> {
                 samples.push(start - began);
                 run.expect("it is accepted").wait().await.expect("it ends");
             }
-            samples.split_off(20)
+            (samples.split_off(WARM_UP), meter.read(count as u64))
         });
         measuring.await.expect("nothing panics")
     })
 }
 
-fn hops() -> Vec<Duration> {
+/// How long each hop of `count` chains took, and what all of it cost.
+fn hops(count: usize) -> (Vec<Duration>, Cost) {
     let (place, runtime) = (bare::scratch(), runtime());
     runtime.block_on(async {
         let mut workflow = Workflow::builder("chain");
@@ -152,7 +188,11 @@ fn hops() -> Vec<Duration> {
         let engine = builder.start().await.expect("it starts");
         let measuring = tokio::spawn(async move {
             let mut samples = Vec::new();
-            for n in 0..SAMPLES / 9 + 3 {
+            let mut meter = CostMeter::start();
+            for n in 0..count + CHAINS_BEFORE {
+                if n == CHAINS_BEFORE {
+                    meter = CostMeter::start();
+                }
                 tokio::time::sleep(PAUSE).await;
                 let run = engine.submit("chain", serde_json::json!({ "n": n })).await;
                 let mut last = starts.recv().await.expect("it starts");
@@ -163,7 +203,7 @@ fn hops() -> Vec<Duration> {
                 }
                 run.expect("it is accepted").wait().await.expect("it ends");
             }
-            samples.split_off(27)
+            (samples.split_off(9 * CHAINS_BEFORE), meter.read(10 * count as u64))
         });
         measuring.await.expect("nothing panics")
     })

@@ -1,6 +1,8 @@
 //! P9: a million no-op futures through `Batch::stream`, against a loop written by hand.
 
+use crate::cost::{Cost, CostMeter};
 use crate::figure::{Figure, Target, duel, per, resident};
+use crate::sample::Scale;
 use futures_util::{FutureExt, StreamExt};
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -15,9 +17,9 @@ pub(crate) fn measure() -> Vec<Figure> {
     let mut grown = 0.0_f64;
     let mut rate = |threads: usize| {
         let ours = || {
-            let (nanos, memory) = batch(threads);
+            let (cost, memory) = batch(threads, TASKS);
             grown = grown.max(memory);
-            nanos
+            cost.nanoseconds_per_task()
         };
         let (ours, theirs) = duel(5, ours, || by_hand(threads));
         let runtime = if threads > 1 { "two threads and the consumer's" } else { "one thread" };
@@ -42,6 +44,16 @@ pub(crate) fn measure() -> Vec<Figure> {
     figures
 }
 
+/// `p9.threads` in short.
+pub(crate) fn sample_threads(scale: Scale) -> Cost {
+    batch(2, scale.of(TASKS)).0
+}
+
+/// `p9.alone` in short.
+pub(crate) fn sample_alone(scale: Scale) -> Cost {
+    batch(1, scale.of(TASKS)).0
+}
+
 fn runtime(threads: usize) -> Runtime {
     let runtime = match threads {
         1 => Builder::new_current_thread().enable_time().build(),
@@ -50,28 +62,31 @@ fn runtime(threads: usize) -> Runtime {
     runtime.expect("a runtime")
 }
 
-fn inputs() -> impl Iterator<Item = (String, impl Future<Output = Result<usize, TaskError>>)> {
-    (0..TASKS).map(|n| (format!("task {n}"), async move { Ok(n) }))
+fn inputs(
+    tasks: usize,
+) -> impl Iterator<Item = (String, impl Future<Output = Result<usize, TaskError>>)> {
+    (0..tasks).map(|n| (format!("task {n}"), async move { Ok(n) }))
 }
 
-/// Time per task, and by how much the memory grew on the way.
-fn batch(threads: usize) -> (f64, f64) {
+/// What the tasks cost, and by how much the memory grew on the way.
+fn batch(threads: usize, tasks: usize) -> (Cost, f64) {
     runtime(threads).block_on(async {
-        let began = Instant::now();
+        let meter = CostMeter::start();
         let batch = Batch::new().parallel_limit(LIMIT as u32).task_timeout(TIMEOUT);
-        let mut stream = batch.stream(inputs()).expect("good settings");
+        let mut stream = batch.stream(inputs(tasks)).expect("good settings");
         let (mut results, mut early, mut late) = (0, 0.0, 0.0);
         while let Some(result) = stream.next().await {
             std::hint::black_box(&result);
             results += 1;
-            match results {
-                10_000 => early = resident(),
-                TASKS => late = resident(),
-                _ => {}
+            if results == 10_000 {
+                early = resident();
+            }
+            if results == tasks {
+                late = resident();
             }
         }
-        assert_eq!(results, TASKS);
-        (per(began.elapsed(), TASKS), late - early)
+        assert_eq!(results, tasks);
+        (meter.read(tasks as u64), late - early)
     })
 }
 
@@ -85,7 +100,7 @@ fn by_hand(threads: usize) -> f64 {
     }
     runtime(threads).block_on(async {
         let began = Instant::now();
-        let tasks = inputs().map(|(name, task)| async move {
+        let tasks = inputs(TASKS).map(|(name, task)| async move {
             let started = Instant::now();
             let guarded = AssertUnwindSafe(task).catch_unwind();
             let output = match tokio::time::timeout(TIMEOUT, guarded).await {

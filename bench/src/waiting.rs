@@ -1,7 +1,9 @@
 //! P5 with a store: very many tasks of an engine deferred on four slots.
 
 use crate::bare;
+use crate::cost::{Cost, CostMeter};
 use crate::figure::{self, Figure, Target, load, resident};
+use crate::sample::Scale;
 use crate::store::{self, median_ms};
 use std::time::{Duration, Instant};
 use tidegate::{Config, Context, Engine, Task, TaskError, TaskHandle, Workflow, condition};
@@ -117,8 +119,26 @@ impl Shore {
 pub(crate) fn case(number: usize) -> Vec<Figure> {
     match number {
         0 => waiting(),
-        _ => store::runtime().block_on(storm()),
+        _ => {
+            let (plain, cost) = store::runtime().block_on(storm(TASKS));
+            let all = "woken together, until all have ended";
+            vec![
+                figure(
+                    "plain task starts while all resume",
+                    plain.as_secs_f64() * 1e3,
+                    "ms",
+                    None,
+                    Target::AtMost(100.0),
+                ),
+                figure(all, cost.rate(), "/s", None, Target::AtLeast(40_000.0)),
+            ]
+        }
     }
+}
+
+/// `p5.store` in short: tasks that are woken together, in whole thousands.
+pub(crate) fn sample_woken(scale: Scale) -> Cost {
+    store::runtime().block_on(storm(scale.of(50_000).next_multiple_of(1_000))).1
 }
 
 fn figure(
@@ -139,7 +159,7 @@ fn figure(
 }
 
 fn waiting() -> Vec<Figure> {
-    let idle = median_ms(store::start());
+    let idle = median_ms(store::start(store::SAMPLES).0);
     let bare = figure::in_child("p5.5")[0].value;
     store::runtime().block_on(async {
         let mut shore = Shore::new(WARM_UP).await;
@@ -163,20 +183,18 @@ fn waiting() -> Vec<Figure> {
     })
 }
 
-async fn storm() -> Vec<Figure> {
+/// How long a plain task takes to start while `tasks` others resume, and what it costs until all have
+/// ended.
+async fn storm(tasks: usize) -> (Duration, Cost) {
     let mut shore = Shore::new(1_000).await;
-    shore.submit("listens", TASKS).await;
-    shore.settle(TASKS).await;
+    shore.submit("listens", tasks).await;
+    shore.settle(tasks).await;
     let ended = shore.engine.metrics().succeeded_total;
-    let began = Instant::now();
+    let meter = CostMeter::start();
     shore.gate.send_replace(true);
-    let plain = shore.start().await.as_secs_f64() * 1e3;
-    while shore.engine.metrics().succeeded_total - ended < TASKS as u64 {
+    let plain = shore.start().await;
+    while shore.engine.metrics().succeeded_total - ended < tasks as u64 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let rate = TASKS as f64 / began.elapsed().as_secs_f64();
-    vec![
-        figure("plain task starts while all resume", plain, "ms", None, Target::AtMost(100.0)),
-        figure("woken together, until all have ended", rate, "/s", None, Target::AtLeast(40_000.0)),
-    ]
+    (plain, meter.read(tasks as u64))
 }
