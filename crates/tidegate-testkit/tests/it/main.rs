@@ -1,0 +1,5 @@
+//! The kit, tried on itself and on the memory store.
+
+mod kit;
+mod memory;
+mod simulation;
