@@ -12,7 +12,6 @@ mod pool;
 mod support;
 #[cfg(feature = "testing")]
 mod testing;
-mod tidy;
 mod wait;
 #[cfg(all(feature = "watch", target_os = "linux"))]
 mod watch;
