@@ -6,6 +6,7 @@ mod audit;
 mod backup;
 #[cfg(target_os = "linux")]
 mod bells;
+mod conformance;
 mod files;
 mod opening;
 mod processes;

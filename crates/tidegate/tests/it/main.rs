@@ -4,7 +4,6 @@
 
 mod batch;
 mod cancel_safety;
-mod condition;
 mod engine;
 #[cfg(feature = "testing")]
 mod errors;

@@ -1,4 +1,8 @@
 //! The built-in conditions, on real files, programs and sockets.
+//!
+//! A target of its own, because it is built and run once more without the feature `watch`.
+
+#![allow(clippy::unwrap_used)]
 
 use futures_util::future::join_all;
 use std::path::Path;
