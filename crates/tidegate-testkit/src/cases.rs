@@ -23,6 +23,7 @@ pub mod rates;
 pub mod reading;
 pub mod retakes;
 pub mod retention;
+pub mod retried_items;
 pub mod retries;
 pub mod retries_of_runs;
 pub mod signals;

@@ -473,12 +473,16 @@ macro_rules! conformance {
                     a_run_of_which_nothing_is_left_is_not_retried
                     a_key_belongs_to_a_retry_of_one_run
                     a_run_goes_although_its_retry_is_there
+                    ;
+                retried_items:
                     a_list_that_has_succeeded_is_taken_over_as_a_whole
                     items_that_have_succeeded_are_taken_over_by_their_bytes_one_for_one
                     items_run_again_where_something_above_them_does
                     items_that_do_something_else_run_again
                     a_list_of_whose_items_none_is_left_ends_at_once
                     a_run_of_items_is_not_retried_by_itself
+                    items_are_taken_over_past_retries_that_were_stopped_before_they_began_any
+                    items_run_again_where_a_retry_between_has_done_again_what_is_above_them
                     ;
                 waiting:
                     a_queue_takes_in_as_many_runs_as_may_wait

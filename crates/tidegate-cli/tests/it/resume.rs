@@ -118,6 +118,31 @@ async fn after_a_kill_items_that_were_done_are_not_done_again() {
 }
 
 #[tokio::test]
+async fn items_that_were_done_are_not_done_again_after_a_resume_that_was_stopped_before_them() {
+    let scene = Scene::with(&format!(
+        "[run]\nparallel_limit = 1\non_failure = \"keep_going\"\n\
+         [tasks.first]\npriority = 60\n\
+         run = \"\"\"if [ -e slow ]; then {LONG}; fi; test -e mended\"\"\"\n\
+         [tasks.each]\neach = {{ items = [\"1\", \"2\", \"3\"] }}\n\
+         run = \"echo {{}} >> done; test {{}} != 3 || test -e mended\"\n"
+    ));
+    assert_eq!(scene.call(&["run"]).code, Some(1));
+    scene.touch("slow");
+    for times in 1..=2 {
+        // While the first task has the only slot, no item can begin.
+        let running = scene.begin(&["run", "--resume"]);
+        scene.begun(times).await;
+        running.signal("INT");
+        assert_eq!(running.end().code, Some(130));
+    }
+    scene.touch("enough");
+    scene.touch("mended");
+    let answer = scene.call(&["run", "--resume"]);
+    assert_eq!(answer.code, Some(0), "{}", answer.err);
+    assert_eq!(scene.read("done"), "1\n2\n3\n3\n");
+}
+
+#[tokio::test]
 async fn a_run_that_is_going_on_is_not_gone_on_with() {
     let scene = Scene::with(&format!("[tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n"));
     let running = scene.begin(&["run"]);

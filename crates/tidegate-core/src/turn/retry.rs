@@ -69,30 +69,51 @@ impl<R: Rows> Taking<'_, R> {
         Ok(retry::compare(&plan, ended, &new.plan, &retry.again, same_input))
     }
 
-    /// The run of the items that this task had in the run which its own is a retry of, if those that
-    /// have succeeded there count: the task had not, or it would not run again but for a change; it
-    /// does what it did; and all that it comes after was taken over.
+    /// The run of the items that this task had in the run which its own is a retry of, or, where that
+    /// one was stopped before it began any, in the run which that one is a retry of, and so on.
     fn items_before(&mut self, task: TaskKey) -> Result<Option<usize>, R::Error> {
         let at = self.existing(task)?;
-        let (run, index) = (self.tasks[at].run, self.tasks[at].row.index);
+        let (mut run, mut index) = (self.tasks[at].run, self.tasks[at].row.index);
+        while let Some((old, namesake)) = self.task_before(run, index)? {
+            let id = self.head(old).id;
+            if let Some(items) = self.find(RunId::of_items(TaskExecutionId::of(id, namesake)))? {
+                return Ok(Some(items));
+            }
+            (run, index) = (old, namesake);
+        }
+        Ok(None)
+    }
+
+    /// The run which this one is a retry of, and where this task is there, if the items that have
+    /// succeeded there count: the task had not, or it would not run again but for a change; it does
+    /// what it did; and all that it comes after was taken over.
+    fn task_before(
+        &mut self,
+        run: usize,
+        task: TaskIndex,
+    ) -> Result<Option<(usize, TaskIndex)>, R::Error> {
         let Some(id) = self.head(run).retry_of else { return Ok(None) };
         let Some(old) = self.find(id)? else { return Ok(None) };
         let (key, plan) = (self.runs[run].key, self.runs[run].plan.clone());
         let before = self.runs[old].plan.clone();
-        let namesake = before.graph().find(plan.graph().name(index));
-        let same = |namesake: &TaskIndex| retry::is_same(&before, *namesake, &plan, index);
+        // A retry is younger than its run; in a damaged store it might not be, and this never end.
+        if self.runs[old].key >= key {
+            return Ok(None);
+        }
+        let namesake = before.graph().find(plan.graph().name(task));
+        let same = |namesake: &TaskIndex| retry::is_same(&before, *namesake, &plan, task);
         let Some(namesake) = namesake.filter(same) else { return Ok(None) };
         let stood = self.existing(self.runs[old].key.task(namesake))?;
         if self.tasks[stood].row.life.state.kind() == Kind::Succeeded {
             return Ok(None);
         }
-        for &parent in plan.graph().parents(index) {
+        for &parent in plan.graph().parents(task) {
             let at = self.existing(key.task(parent))?;
             if !self.tasks[at].row.life.is_taken_over() {
                 return Ok(None);
             }
         }
-        self.find(RunId::of_items(TaskExecutionId::of(id, namesake)))
+        Ok(Some((old, namesake)))
     }
 
     /// Which of these items have succeeded in an old run: those of the same bytes, as often as they

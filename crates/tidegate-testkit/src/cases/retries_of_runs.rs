@@ -5,27 +5,26 @@ use crate::{Sketch, World, chain, change, claim, diamond, one, plan};
 use std::sync::Arc;
 use tidegate_core::graph::{OnFailure, RunOutcome, TaskIndex, When};
 use tidegate_core::lifecycle::{Kind, Life, Rules, WorkerId};
-use tidegate_core::plan::{Plan, TaskPlan};
+use tidegate_core::plan::Plan;
 use tidegate_core::retention::{Aged, Prune};
 use tidegate_core::store::{
-    Applied, Bytes, Change, Claimed, Happened, NewRun, Parent, Refusal, Request, RetryOf, Submitted,
+    Applied, Bytes, Change, Claimed, Happened, NewRun, Refusal, Request, RetryOf, Submitted,
 };
-use tidegate_core::wait::{WaitId, WaitKind};
 use tidegate_core::{Backoff, RunId, TaskExecutionId};
 
 use Kind::{Blocked, Cancelled, Failed, Ready, Skipped, Succeeded, TimedOut};
 
-fn bytes(text: &str) -> Bytes {
+pub(super) fn bytes(text: &str) -> Bytes {
     text.as_bytes().into()
 }
 
-fn name(task: &Claimed) -> &str {
+pub(super) fn name(task: &Claimed) -> &str {
     task.plan.graph().name(task.index)
 }
 
 /// What becomes of a task: those named fail, all others return their name and the number of the run
 /// it was done in, and put their name into the context.
-fn end_of(task: &Claimed, fails: &[&str], number: u32) -> Change {
+pub(super) fn end_of(task: &Claimed, fails: &[&str], number: u32) -> Change {
     match fails.contains(&name(task)) {
         true => change::fail(task),
         false => change::succeed_with(
@@ -37,7 +36,12 @@ fn end_of(task: &Claimed, fails: &[&str], number: u32) -> Change {
 }
 
 /// Does all that is ready until there is nothing more; which tasks were done, in order.
-async fn play(world: &mut World, worker: WorkerId, fails: &[&str], number: u32) -> Vec<String> {
+pub(super) async fn play(
+    world: &mut World,
+    worker: WorkerId,
+    fails: &[&str],
+    number: u32,
+) -> Vec<String> {
     let mut done = Vec::new();
     loop {
         let claimed = world.claim(worker, 1).await;
@@ -57,25 +61,25 @@ async fn ended(world: &mut World, plan: &Arc<Plan>, fails: &[&str]) -> (WorkerId
 }
 
 /// A retry of this run, to be submitted.
-fn retry_of(world: &mut World, run: RunId, plan: &Arc<Plan>) -> NewRun {
+pub(super) fn retry_of(world: &mut World, run: RunId, plan: &Arc<Plan>) -> NewRun {
     let retry_of = Some(Box::new(RetryOf { run, again: Vec::new() }));
     NewRun { retry_of, ..world.new_run(plan) }
 }
 
-async fn submit(world: &mut World, new: NewRun) -> Result<Submitted, Refusal> {
+pub(super) async fn submit(world: &mut World, new: NewRun) -> Result<Submitted, Refusal> {
     let mut turn = world.turn();
     turn.submits.push(new);
     world.take(turn).await.submits.remove(0)
 }
 
 /// Submits a retry of this run.
-async fn retry(world: &mut World, run: RunId, plan: &Arc<Plan>) -> RunId {
+pub(super) async fn retry(world: &mut World, run: RunId, plan: &Arc<Plan>) -> RunId {
     let new = retry_of(world, run, plan);
     submit(world, new).await.expect("it is retried").id
 }
 
 /// Which tasks of a run were taken over.
-async fn taken_over(world: &World, run: RunId) -> Vec<String> {
+pub(super) async fn taken_over(world: &World, run: RunId) -> Vec<String> {
     let view = world.view(run).await;
     let tasks = view.run.plan.graph().tasks().zip(&view.tasks);
     let taken = tasks.filter(|(_, task)| task.life.is_taken_over());
@@ -83,7 +87,7 @@ async fn taken_over(world: &World, run: RunId) -> Vec<String> {
 }
 
 /// What the task of this place has returned.
-async fn output(world: &World, run: RunId, at: usize) -> Option<Bytes> {
+pub(super) async fn output(world: &World, run: RunId, at: usize) -> Option<Bytes> {
     world.output(world.view(run).await.tasks[at].key).await
 }
 
@@ -415,157 +419,4 @@ pub async fn a_run_goes_although_its_retry_is_there(world: &mut World) {
     assert_eq!(submit(world, again).await, Err(Refusal::NoRun { run: old }));
     let again = retry(world, new, &plan).await;
     assert_eq!(taken_over(world, again).await, ["t0"]);
-}
-
-// ---------------------------------------------------------------------------------------- items --
-
-/// A task that is done for items, after another, and one after it.
-fn mapped() -> Sketch {
-    plan("mapped").task("a", &[]).task("each", &["a"]).each("list").task("z", &["each"])
-}
-
-/// The run of these items of a task, to be begun.
-fn items(parent: &Claimed, items: &[&str], task: TaskPlan) -> NewRun {
-    let (workflow, count) = (parent.plan.workflow(), items.len() as u32);
-    let wait = WaitId::new(WaitKind::Child, "items", 0);
-    let plan = Plan::items(workflow, name(parent), count, OnFailure::KeepGoing, task);
-    NewRun {
-        id: RunId::of_items(parent.execution()),
-        plan: Arc::new(plan),
-        queue: "elsewhere".into(),
-        priority: 0,
-        key: None,
-        not_before: None,
-        input: None,
-        parent: Some(Parent::new(parent.key, parent.life.fence, wait)),
-        retry_of: None,
-        items: items.iter().map(|item| bytes(item)).collect(),
-        keys: Vec::new(),
-    }
-}
-
-/// Begins the run of these items for the next task that is there.
-async fn begin_items(
-    world: &mut World,
-    worker: WorkerId,
-    list: &[&str],
-    task: TaskPlan,
-) -> (Claimed, RunId) {
-    let each = world.claim_one(worker).await;
-    assert_eq!(name(&each), "each");
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(items(&each, list, task));
-    let begun = world.take(turn).await.submits.remove(0).expect("its parent runs");
-    (each, begun.id)
-}
-
-/// A run whose task was done for these items, of which those of these places have failed, and with them
-/// the task.
-async fn ended_items(
-    world: &mut World,
-    plan: &Arc<Plan>,
-    list: &[&str],
-    fails: &[&str],
-) -> (WorkerId, RunId, RunId) {
-    let worker = world.worker(&[plan]).await;
-    let run = world.submit(plan).await.id;
-    let first = world.claim_one(worker).await;
-    world.tell(worker, end_of(&first, &[], 1)).await;
-    let (each, its) = begin_items(world, worker, list, TaskPlan::default()).await;
-    play(world, worker, fails, 1).await;
-    assert!(world.view(its).await.run.ended.is_some());
-    world.tell(worker, end_of(&each, if fails.is_empty() { &[] } else { &["each"] }, 1)).await;
-    (worker, run, its)
-}
-
-pub async fn a_list_that_has_succeeded_is_taken_over_as_a_whole(world: &mut World) {
-    let plan = mapped().build();
-    let (worker, old, _) = ended_items(world, &plan, &["x", "y"], &[]).await;
-    assert_eq!(play(world, worker, &["z"], 1).await, ["z"]);
-    let new = retry(world, old, &plan).await;
-    assert_eq!(taken_over(world, new).await, ["a", "each"]);
-    assert_eq!(output(world, new, 1).await, Some(bytes("each1")));
-    assert_eq!(play(world, worker, &[], 2).await, ["z"]);
-}
-
-pub async fn items_that_have_succeeded_are_taken_over_by_their_bytes_one_for_one(
-    world: &mut World,
-) {
-    let plan = mapped().build();
-    let fails = ["each[1]", "each[4]"];
-    let (worker, old, before) = ended_items(world, &plan, &["x", "y", "x", "w", "v"], &fails).await;
-    let new = retry(world, old, &plan).await;
-    assert_eq!(taken_over(world, new).await, ["a"]);
-    let list = ["x", "v", "x", "x", "u"];
-    let (each, its) = begin_items(world, worker, &list, TaskPlan::default()).await;
-    assert_eq!(world.view(its).await.run.retry_of, Some(before));
-    assert_eq!(world.kinds(its).await, [Succeeded, Ready, Succeeded, Ready, Ready]);
-    assert_eq!(output(world, its, 0).await, Some(bytes("each[0]1")));
-    assert_eq!(output(world, its, 2).await, Some(bytes("each[2]1")));
-    assert_eq!(play(world, worker, &["each[4]"], 2).await, ["each[1]", "each[3]", "each[4]"]);
-
-    // And again: what was taken over is as good as what was done.
-    world.tell(worker, end_of(&each, &["each"], 2)).await;
-    retry(world, new, &plan).await;
-    let (_, its) = begin_items(world, worker, &list, TaskPlan::default()).await;
-    assert_eq!(world.kinds(its).await, [Succeeded, Succeeded, Succeeded, Succeeded, Ready]);
-    assert_eq!(output(world, its, 0).await, Some(bytes("each[0]1")));
-}
-
-pub async fn items_run_again_where_something_above_them_does(world: &mut World) {
-    let plan = mapped().build();
-    let (worker, old, _) = ended_items(world, &plan, &["x", "y"], &["each[1]"]).await;
-    let again = vec![TaskIndex::from_u32(0)];
-    let new =
-        NewRun { retry_of: Some(Box::new(RetryOf { run: old, again })), ..world.new_run(&plan) };
-    submit(world, new).await.expect("it is retried");
-    let first = world.claim_one(worker).await;
-    world.tell(worker, end_of(&first, &[], 2)).await;
-    let (_, its) = begin_items(world, worker, &["x", "y"], TaskPlan::default()).await;
-    assert_eq!(world.kinds(its).await, [Ready, Ready]);
-    play(world, worker, &[], 2).await;
-
-    // A list that had succeeded runs again only because somebody wants it to.
-    let (worker, old, _) = ended_items(world, &plan, &["x", "y"], &[]).await;
-    assert_eq!(play(world, worker, &[], 1).await, ["z"]);
-    let again = vec![TaskIndex::from_u32(1)];
-    let new =
-        NewRun { retry_of: Some(Box::new(RetryOf { run: old, again })), ..world.new_run(&plan) };
-    submit(world, new).await.expect("it is retried");
-    let (_, its) = begin_items(world, worker, &["x", "y"], TaskPlan::default()).await;
-    assert_eq!(world.kinds(its).await, [Ready, Ready]);
-}
-
-pub async fn items_that_do_something_else_run_again(world: &mut World) {
-    let plan = mapped().build();
-    let other = TaskPlan { fingerprint: Some("2".to_owned()), ..TaskPlan::default() };
-    let heavier = TaskPlan { weight: 2, ..TaskPlan::default() };
-    for (items, first) in [(other, Ready), (heavier, Succeeded)] {
-        let (worker, old, _) = ended_items(world, &plan, &["x", "y"], &["each[1]"]).await;
-        retry(world, old, &plan).await;
-        let (each, its) = begin_items(world, worker, &["x", "y"], items).await;
-        assert_eq!(world.kinds(its).await, [first, Ready]);
-        play(world, worker, &[], 2).await;
-        world.tell(worker, end_of(&each, &[], 2)).await;
-        play(world, worker, &[], 2).await;
-    }
-}
-
-pub async fn a_list_of_whose_items_none_is_left_ends_at_once(world: &mut World) {
-    let plan = mapped().build();
-    let (worker, old, _) = ended_items(world, &plan, &["x", "y"], &["each[1]"]).await;
-    retry(world, old, &plan).await;
-    let (each, its) = begin_items(world, worker, &["x"], TaskPlan::default()).await;
-    let ended = world.view(its).await.run.ended.map(|(outcome, _)| outcome);
-    assert_eq!(ended, Some(RunOutcome::Succeeded));
-    world.tell(worker, end_of(&each, &[], 2)).await;
-    assert_eq!(play(world, worker, &[], 2).await, ["z"]);
-}
-
-pub async fn a_run_of_items_is_not_retried_by_itself(world: &mut World) {
-    let plan = mapped().build();
-    let (_, _, its) = ended_items(world, &plan, &["x", "y"], &["each[1]"]).await;
-    let of_items = world.view(its).await.run.plan;
-    let new = retry_of(world, its, &of_items);
-    assert_eq!(submit(world, new).await, Err(Refusal::RunOfItems { run: its }));
 }
