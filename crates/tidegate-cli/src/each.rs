@@ -26,7 +26,7 @@ use crate::file::{Awaited, Given, PARALLEL_LIMIT, ParallelLimit, WaitFor, quoted
 use crate::plan::Made;
 use crate::run::{End, Logs, engine_config, not_started, on_runtime, say_all, unusable};
 use crate::stopping::{Asked, Stopping};
-use crate::store::{self, Place, Queue};
+use crate::store::{self, Place};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Usual, written_short};
 use crate::waves::{awaited_text, count, plain};
 use crate::{resume, suspend};
@@ -120,34 +120,34 @@ impl Whole<'_> {
             None => None,
             Some(wanted) => Some(self.find(&place, &name, wanted).await?),
         };
-        let queue = place.new_queue()?;
+        let queue = store::new_queue();
         let logs = Logs::of(&place)?;
         let (template, slots) = (self.template.clone(), self.slots());
         let failures_max = (!self.args.keep_going)
             .then(|| self.args.max_fail.map_or(1, std::num::NonZeroU64::get));
         let rules = Rules { failures_max, retries: self.args.retries, slots };
         let flow = Arc::new(Flow::new(rules, name.clone(), template, teller.clone()));
-        let engine = self.start(&name, &place, &queue, &logs, &flow).await?;
+        let queues = resume::queues(&queue, old.as_ref().map(|old| old.id));
+        let engine = self.start(&name, &place, queues, &logs, &flow).await?;
         flow.set_engine(engine.clone());
         suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
         let mut done = None;
         if let Some(old) = &old {
-            let look = async {
-                resume::end(&engine, old.id).await?;
-                again::succeeded(&engine, old.id).await
+            let of = (name.as_str(), &self.input(None));
+            let taken = tokio::select! {
+                taken = again::take_place(&engine, of, old, &queue) => taken.map_err(Err),
+                told = asked.next() => Err(Ok(told)),
             };
-            done = Some(tokio::select! {
-                done = look => done?,
-                told = asked.next() => {
+            done = match taken {
+                Ok(taken) => Some(taken),
+                Err(stopped) => {
                     engine.shutdown(Duration::ZERO).await;
-                    return Ok(told);
+                    return stopped;
                 }
-            });
+            };
         }
         let old_id = old.as_ref().map(|old| old.id);
         let run = engine.submit(&name, self.input(old_id)).await.map_err(unusable)?;
-        // From here on whoever looks for the latest finds this one.
-        drop(old);
         self.tell_of_begin(&teller, &run, &name, old_id);
         let end = if self.args.null { 0 } else { b'\n' };
         let together = usize::try_from(self.args.max_args.get()).unwrap_or(usize::MAX);
@@ -168,7 +168,7 @@ impl Whole<'_> {
 
     async fn find(&self, place: &Place, name: &str, wanted: &str) -> Result<again::Old, Failure> {
         let engine = Engine::builder(&place.address).connect().await.map_err(not_started)?;
-        let found = again::find(&engine, place, (name, &self.input(None)), wanted).await;
+        let found = again::find(&engine, (name, &self.input(None)), wanted, None).await;
         engine.shutdown(Duration::ZERO).await;
         found
     }
@@ -196,7 +196,7 @@ impl Whole<'_> {
         &self,
         name: &str,
         place: &Place,
-        queue: &Queue,
+        queues: Vec<String>,
         logs: &Logs,
         flow: &Arc<Flow>,
     ) -> Result<Engine, Failure> {
@@ -214,7 +214,7 @@ impl Whole<'_> {
         config.ahead_min = AHEAD;
         let retention = Retention { runs: Some(store::KEPT), ..Retention::default() };
         let builder = Engine::builder(&place.address).config(config).slots(self.slots());
-        let builder = builder.queues([&queue.name]).workflow(head).workflow(commands);
+        let builder = builder.queues(queues).workflow(head).workflow(commands);
         let builder = match &logs.0 {
             Some(folder) => builder.logs(folder),
             None => builder,

@@ -2,14 +2,18 @@
 //!
 //! What goes on is a new run that takes over what has succeeded in the old one. If the old one is
 //! still open (its process was interrupted or has died), what is left of it is cancelled first, once
-//! nothing of it is running any more. Whoever does so holds the queue of the old run.
+//! nothing of it is running any more.
+//!
+//! Which process works on a run the store knows by its workers, and whether that process lives by the
+//! worker's lock: the one that runs it serves its queue. A process that goes on with it says so in the
+//! same way, by a queue that is named after the old run and that no run is ever in. Of two that do so
+//! at the same time the one whose worker has the smaller number goes on.
 
 use crate::Failure;
 use crate::file::{File, quoted};
-use crate::store::{Place, Queue, Taken};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tidegate::engine::{RunSummary, RunsPage};
+use tidegate::engine::{RunSummary, RunsPage, WorkerView};
 use tidegate::{Engine, RunId};
 
 /// How often it is looked whether the commands of a dead process are gone.
@@ -19,10 +23,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Old {
     pub(crate) id: RunId,
+    /// How it was named.
+    wanted: String,
     pub(crate) only: Vec<String>,
     pub(crate) skip: Vec<String>,
-    /// Nobody else works on it.
-    _queue: Queue,
 }
 
 /// What a run works on: of which file it is, and which of its tasks were chosen.
@@ -31,15 +35,16 @@ pub(crate) fn input(file: &File, only: &[String], skip: &[String]) -> Value {
     json!({ "file": path.to_string_lossy(), "only": only, "skip": skip })
 }
 
-/// The latest run of the file, or the one that has this number, or whose id begins like this.
+/// The latest run of the file, or the one that has this number, or whose id begins like this. `own`
+/// is as for [`refuse_alive`].
 ///
 /// # Errors
-/// There is none, more than one is meant, or somebody works on it.
+/// There is none, more than one is meant, or a process works on it.
 pub(crate) async fn find(
     engine: &Engine,
-    place: &Place,
     file: &File,
     wanted: &str,
+    own: Option<&str>,
 ) -> Result<Old, Failure> {
     let wanted = wanted.to_lowercase();
     let mut found = Vec::new();
@@ -69,16 +74,49 @@ pub(crate) async fn find(
         let what = format!("--resume={wanted} may be run {} or run {}", run.id, other.id);
         return Err(Failure::Wrong(what));
     }
-    let queue = match place.take_queue(&run.queue)? {
-        Taken::Yes(queue) => queue,
-        Taken::By(who) => {
-            let id = run.id;
-            let what = format!("run {id} of {path} is still going on in {who}; stop that first");
-            return Err(Failure::Undone(what));
-        }
-    };
+    refuse_alive(engine, &run, &format!(" of {path}"), own).await?;
     let (only, skip) = (names(&input, "only"), names(&input, "skip"));
-    Ok(Old { id: run.id, only, skip, _queue: queue })
+    Ok(Old { id: run.id, wanted, only, skip })
+}
+
+/// The queues of a process whose run has this queue, and goes on with this other run if it does.
+pub(crate) fn queues(own: &str, old: Option<RunId>) -> Vec<String> {
+    std::iter::once(own.to_owned()).chain(old.map(queue_of_successor)).collect()
+}
+
+/// The queue by which a process that goes on with a run is known. No run is ever in it.
+fn queue_of_successor(run: RunId) -> String {
+    format!("resume-{run}")
+}
+
+/// Refuses to go on with a run that a process works on or goes on with. A process whose own worker
+/// is there already, known by the queue `own` that only it serves, comes before those with greater
+/// numbers: they see it, and give way.
+///
+/// # Errors
+/// There is such a process, or the store cannot be used.
+pub(crate) async fn refuse_alive(
+    engine: &Engine,
+    run: &RunSummary,
+    of: &str,
+    own: Option<&str>,
+) -> Result<(), Failure> {
+    let workers = engine.workers().await.map_err(unusable)?;
+    let successor = queue_of_successor(run.id);
+    let serves = |worker: &WorkerView, queue: &str| worker.queues.iter().any(|name| name == queue);
+    let own = own.and_then(|own| workers.iter().find(|worker| serves(worker, own)));
+    let is_before = |worker: &WorkerView| own.is_none_or(|own| worker.id < own.id);
+    let other = workers.iter().filter(|worker| worker.alive).find(|worker| {
+        serves(worker, &run.queue) || serves(worker, &successor) && is_before(worker)
+    });
+    match other {
+        None => Ok(()),
+        Some(WorkerView { name, .. }) => {
+            let id = run.id;
+            let what = format!("run {id}{of} is still going on in {name}; stop that first");
+            Err(Failure::Undone(what))
+        }
+    }
 }
 
 /// Whether a run that works on this was submitted for others to do.
@@ -104,6 +142,31 @@ async fn of_file(
     // What was submitted is the business of whoever serves its queue.
     let is_same = value["file"] == input(file, &[], &[])["file"] && !is_submitted(&value);
     Ok(is_same.then_some((run, value)))
+}
+
+/// Takes the place of the process that had the old run: makes sure that no other one does, and cancels
+/// what is left of the run. `own` is the queue of the run that goes on.
+///
+/// # Errors
+/// Another process was faster, or the store cannot be used.
+pub(crate) async fn take_place(
+    engine: &Engine,
+    file: &File,
+    old: &Old,
+    own: &str,
+) -> Result<(), Failure> {
+    // Since it was found, another process may have gone on with it, and ended.
+    let found = find(engine, file, &old.wanted, Some(own)).await?;
+    if found.id != old.id {
+        return Err(overtaken(old.id, found.id));
+    }
+    end(engine, old.id).await
+}
+
+/// What is said when the latest run is another one than it was.
+pub(crate) fn overtaken(old: RunId, latest: RunId) -> Failure {
+    let what = format!("cannot go on with run {old}: run {latest} was begun since; try again");
+    Failure::Undone(what)
 }
 
 /// Cancels what is left of the old run, once nothing of it is running any more.

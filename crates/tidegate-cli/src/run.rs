@@ -4,7 +4,7 @@ use crate::args;
 use crate::choice::{self, Choice, Part, choose};
 use crate::file::{File, ParallelLimit};
 use crate::stopping::{Asked, Stopping};
-use crate::store::{self, Place, Queue};
+use crate::store::{self, Place};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Who, WriteError, Writer};
 use crate::view::View;
 use crate::{Failure, plan, resume, summary, suspend};
@@ -73,7 +73,7 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
         None => None,
         Some(wanted) => {
             let engine = Engine::builder(&place.address).connect().await.map_err(not_started)?;
-            let found = resume::find(&engine, &place, file, wanted).await;
+            let found = resume::find(&engine, file, wanted, None).await;
             engine.shutdown(Duration::ZERO).await;
             Some(found?)
         }
@@ -81,18 +81,20 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let (only, skip) = old.as_ref().map_or((&args.only, &args.skip), |old| (&old.only, &old.skip));
     let choice = choose(file, only, skip).map_err(|error| Failure::Wrong(error.to_string()))?;
     choice::named(file, "retry", &args.again).map_err(|error| Failure::Wrong(error.to_string()))?;
-    let queue = place.new_queue()?;
+    let queue = store::new_queue();
     let logs = Logs::of(&place)?;
-    let engine = start(file, &choice, cpus, &place, &queue, &logs).await?;
+    let queues = resume::queues(&queue, old.as_ref().map(|old| old.id));
+    let engine = start(file, &choice, cpus, &place, queues, &logs).await?;
     suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
     tell_of_limits(file, &engine, &teller).await?;
     if let Some(old) = &old {
-        tokio::select! {
-            ended = resume::end(&engine, old.id) => ended?,
-            told = asked.next() => {
-                engine.shutdown(Duration::ZERO).await;
-                return Ok(told);
-            }
+        let stopped = tokio::select! {
+            taken = resume::take_place(&engine, file, old, &queue) => taken.err().map(Err),
+            told = asked.next() => Some(Ok(told)),
+        };
+        if let Some(stopped) = stopped {
+            engine.shutdown(Duration::ZERO).await;
+            return stopped;
         }
     }
     let events = engine.subscribe();
@@ -100,7 +102,7 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let run = match &old {
         None => engine.submit(&file.name, resume::input(file, only, skip)).await,
         Some(old) => {
-            let retry = engine.retry(old.id).queue(queue.name.as_str()).only(&args.again);
+            let retry = engine.retry(old.id).queue(queue.as_str()).only(&args.again);
             match retry.await {
                 Ok(Retried::Begun { run, taken_over, changed, .. }) => {
                     done.extend(taken_over.iter().filter_map(|name| file.graph.find(name)));
@@ -121,20 +123,19 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     };
     let run = run.map_err(unusable)?;
     let is_retry = old.is_some();
-    drop(old);
     let is_left = |&task: &_| choice.of(task) == Part::Runs && !done.contains(&task);
     let tasks = file.graph.tasks().filter(is_left).count() as u64;
     let (id, slots) = (run.id().to_string(), file.parallel_limit.value.most(cpus));
     teller.tell(Fact::Run { id, name: file.name.clone(), tasks, slots });
     let of = (engine.clone(), run.id());
-    let view = View::new(file, &choice, of, (&queue.name, is_retry), teller.clone());
+    let view = View::new(file, &choice, of, (&queue, is_retry), teller.clone());
     let (end, mut view) = watch(&engine, &run, events, view, &mut asked).await?;
     view.finish().await.map_err(unusable)?;
-    let summary = summary::look(file, &choice, &engine, &run, &queue.name).await;
+    let summary = summary::look(file, &choice, &engine, &run, &queue).await;
     let summary = summary.map_err(unusable)?;
     summary.open().iter().for_each(|name| teller.tell(Fact::Unfinished(Who::task(name))));
     if teller.is_json() {
-        let totals = summary::totals(file, &choice, &engine, &run, &queue.name).await;
+        let totals = summary::totals(file, &choice, &engine, &run, &queue).await;
         let totals = totals.map_err(unusable)?;
         teller.tell(Fact::Finished(Totals { outcome: end.as_str(), ..totals }));
     } else {
@@ -160,14 +161,14 @@ async fn start(
     choice: &Choice,
     cpus: u32,
     place: &Place,
-    queue: &Queue,
+    queues: Vec<String>,
     logs: &Logs,
 ) -> Result<Engine, Failure> {
     let shared = (!place.is_memory()).then_some(place.address.as_str());
     let workflow = plan::workflow(file, choice, shared);
     let workflow = workflow.map_err(|error| Failure::Wrong(error.to_string()))?;
     let builder = Engine::builder(&place.address).config(engine_config());
-    let builder = builder.queues([&queue.name]).workflow(workflow);
+    let builder = builder.queues(queues).workflow(workflow);
     let builder = match file.parallel_limit.value {
         ParallelLimit::Between(min, max) => builder.slots_between(min, max),
         limit => builder.slots(limit.most(cpus)),

@@ -1,13 +1,12 @@
-//! Where runs are kept, and which process has which run.
+//! Where runs are kept.
 //!
 //! Each run that is begun here has a queue of its own, so that two terminals share limits and never
-//! each other's commands. Whoever works on a queue holds a lock on a file of its name, which the
-//! system takes away when the process ends, however it ends.
+//! each other's commands.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -157,96 +156,12 @@ impl Place {
             false => fs::write(ignore, "*\n").map_err(failed),
         }
     }
-
-    /// Takes a queue that nobody has had before.
-    ///
-    /// # Errors
-    /// The folder of locks cannot be written.
-    pub(crate) fn new_queue(&self) -> Result<Queue, StoreError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let name = format!("run-{}-{}", std::process::id(), now.as_nanos());
-        match self.take_queue(&name)? {
-            Taken::Yes(queue) => Ok(queue),
-            Taken::By(who) => {
-                let error = io::Error::other(format!("{who} has queue {name}"));
-                Err(StoreError { path: self.path.clone().unwrap_or_default(), error })
-            }
-        }
-    }
-
-    /// Takes a queue that may be somebody's.
-    ///
-    /// # Errors
-    /// The folder of locks cannot be written.
-    pub(crate) fn take_queue(&self, name: &str) -> Result<Taken, StoreError> {
-        let Some(database) = &self.path else {
-            return Ok(Taken::Yes(Queue { name: name.to_owned(), lock: None }));
-        };
-        let mut folder = database.as_os_str().to_owned();
-        folder.push("-runs");
-        let path = Path::new(&folder).join(name);
-        let taken = take(Path::new(&folder), &path);
-        let taken = taken.map_err(|error| StoreError { path: path.clone(), error })?;
-        Ok(match taken {
-            Ok(file) => Taken::Yes(Queue { name: name.to_owned(), lock: Some((path, file)) }),
-            Err(who) => Taken::By(who),
-        })
-    }
 }
 
-/// The lock at this path, or whose it is.
-fn take(folder: &Path, path: &Path) -> io::Result<Result<File, String>> {
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => made?,
-    }
-    loop {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(path)?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                let mut who = String::new();
-                file.take(100).read_to_string(&mut who)?;
-                return Ok(Err(who.trim().to_owned()));
-            }
-            Err(TryLockError::Error(error)) => return Err(error),
-            Ok(()) => {}
-        }
-        // Whoever had it may have removed it before we locked it: then it is not the file of that
-        // name any more.
-        let is_same = |there: fs::Metadata| Ok(there.ino() == file.metadata()?.ino());
-        if !fs::metadata(path).and_then(is_same).unwrap_or(false) {
-            continue;
-        }
-        file.set_len(0)?;
-        writeln!(file, "process {}", std::process::id())?;
-        return Ok(Ok(file));
-    }
-}
-
-/// What came of asking for a queue.
-#[derive(Debug)]
-pub(crate) enum Taken {
-    Yes(Queue),
-    /// This process has it.
-    By(String),
-}
-
-/// The right to work on a queue, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    pub(crate) name: String,
-    lock: Option<(PathBuf, File)>,
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        if let Some((path, _file)) = &self.lock {
-            // A file that stays is in nobody's way.
-            let _ = fs::remove_file(path);
-        }
-    }
+/// The name of a queue that no run has been in.
+pub(crate) fn new_queue() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("run-{}-{}", std::process::id(), now.as_nanos())
 }
 
 /// What is beside the store, or is to be, cannot be used.
@@ -265,18 +180,6 @@ impl fmt::Display for StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_queue_is_one_process_s_until_it_lets_go() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = at(folder.path().join("x.db"), "", false).unwrap();
-        let queue = place.new_queue().unwrap();
-        let name = queue.name.clone();
-        let Taken::By(who) = place.take_queue(&name).unwrap() else { panic!("it is taken") };
-        assert_eq!(who, format!("process {}", std::process::id()));
-        drop(queue);
-        assert!(matches!(place.take_queue(&name).unwrap(), Taken::Yes(_)));
-    }
 
     #[test]
     fn a_store_is_a_path_or_an_address() {

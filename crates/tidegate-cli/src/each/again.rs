@@ -8,8 +8,8 @@ use super::flow::{Given, bytes_to_json};
 use super::head::LIST;
 use crate::Failure;
 use crate::file::quoted;
+use crate::resume::{overtaken, refuse_alive};
 use crate::run::unusable;
-use crate::store::{Place, Queue, Taken};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -26,8 +26,8 @@ const PAGE: u32 = 50;
 #[derive(Debug)]
 pub(super) struct Old {
     pub(super) id: RunId,
-    /// Nobody else works on it.
-    _queue: Queue,
+    /// How it was named.
+    wanted: String,
 }
 
 /// What a run is of.
@@ -46,15 +46,16 @@ pub(super) fn input(
     json!({ "each": each, "goes_on_with": old.map(|old| old.to_string()) })
 }
 
-/// The latest run of this name and input, or the one whose id begins like this.
+/// The latest run of this name and input, or the one whose id begins like this. `own` is as for
+/// [`refuse_alive`].
 ///
 /// # Errors
-/// There is none, more than one is meant, or somebody works on it.
+/// There is none, more than one is meant, or a process works on it.
 pub(super) async fn find(
     engine: &Engine,
-    place: &Place,
     (name, input): (&str, &Value),
     wanted: &str,
+    own: Option<&str>,
 ) -> Result<Old, Failure> {
     let wanted = wanted.to_lowercase();
     let mut found: Vec<RunSummary> = Vec::new();
@@ -86,13 +87,28 @@ pub(super) async fn find(
         let what = format!("--resume={wanted} may be run {} or run {}", run.id, other.id);
         return Err(Failure::Wrong(what));
     }
-    match place.take_queue(&run.queue)? {
-        Taken::Yes(queue) => Ok(Old { id: run.id, _queue: queue }),
-        Taken::By(who) => {
-            let what = format!("run {} is still going on in {who}; stop that first", run.id);
-            Err(Failure::Undone(what))
-        }
+    refuse_alive(engine, &run, "", own).await?;
+    Ok(Old { id: run.id, wanted })
+}
+
+/// Takes the place of the process that had the old run, and says what has succeeded. `own` is the
+/// queue of the run that goes on.
+///
+/// # Errors
+/// Another process was faster, or the store cannot be used.
+pub(super) async fn take_place(
+    engine: &Engine,
+    (name, input): (&str, &Value),
+    old: &Old,
+    own: &str,
+) -> Result<Done, Failure> {
+    // Since it was found, another process may have gone on with it, and ended.
+    let found = find(engine, (name, input), &old.wanted, Some(own)).await?;
+    if found.id != old.id {
+        return Err(overtaken(old.id, found.id));
     }
+    crate::resume::end(engine, old.id).await?;
+    succeeded(engine, old.id).await
 }
 
 async fn read(engine: &Engine, run: RunKey) -> Result<Value, Failure> {
@@ -104,7 +120,7 @@ async fn read(engine: &Engine, run: RunKey) -> Result<Value, Failure> {
 ///
 /// # Errors
 /// The store cannot be read.
-pub(super) async fn succeeded(engine: &Engine, run: RunId) -> Result<Done, Failure> {
+async fn succeeded(engine: &Engine, run: RunId) -> Result<Done, Failure> {
     let mut gathering = Gathering::new();
     let mut next = Some(run);
     while let Some(id) = next {

@@ -156,6 +156,66 @@ async fn a_run_that_is_going_on_is_not_gone_on_with() {
     assert_eq!(scene.read("begun").lines().count(), 1);
 }
 
+#[tokio::test]
+async fn run_that_is_going_on_is_known_by_whatever_path_its_store_is_named() {
+    let scene = Scene::with(&format!("[tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n"));
+    let scene = scene.file("stubborn", "").file("elsewhere/file", "");
+    let running = scene.begin(&["run", "--store", "jobs.db"]);
+    scene.begun(1).await;
+    let link = scene.path().join("elsewhere/link.db");
+    std::os::unix::fs::symlink("../jobs.db", link).unwrap();
+    let answer = scene.call(&["run", "--resume", "--store", "elsewhere/link.db"]);
+    assert_eq!(answer.code, Some(1), "{}", answer.err);
+    let told = format!("is still going on in process {}; stop that first\n", running.id());
+    assert!(answer.err.ends_with(&told), "{}", answer.err);
+    scene.touch("enough");
+    running.end().succeeded();
+    assert_eq!(scene.read("begun").lines().count(), 1);
+    assert_eq!(scene.read("twins"), "");
+    let beside = std::fs::read_dir(scene.path().join("elsewhere")).unwrap();
+    assert_eq!(beside.count(), 2, "what belongs to the store is beside the store");
+}
+
+#[tokio::test]
+async fn run_that_is_going_on_is_known_by_the_lock_of_its_worker_alone() {
+    let scene = Scene::with(&format!("[tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n"));
+    let running = scene.begin(&["run", "--store", "jobs.db"]);
+    scene.begun(1).await;
+    for path in scene.files() {
+        let is_beside = path.parent() == Some(scene.path()) && path.is_dir();
+        if is_beside && !path.ends_with("jobs.db-workers") && !path.ends_with("jobs.db-logs") {
+            std::fs::remove_dir_all(path).unwrap();
+        }
+    }
+    let answer = scene.call(&["run", "--resume", "--store", "jobs.db"]);
+    assert_eq!(answer.code, Some(1), "{}", answer.err);
+    assert!(answer.err.contains("is still going on in process"), "{}", answer.err);
+    scene.touch("enough");
+    running.end().succeeded();
+}
+
+#[tokio::test]
+async fn one_of_two_processes_goes_on_with_a_run_and_the_other_is_refused() {
+    let scene = Scene::with(&format!("[tasks.long]\nrun = \"\"\"{LONG}\"\"\"\n"));
+    let running = scene.begin(&["run"]);
+    scene.begun(1).await;
+    running.kill();
+    let both = [scene.begin(&["run", "--resume"]), scene.begin(&["run", "--resume"])];
+    scene.begun(2).await;
+    // The first of them to end is the one that is refused: the other waits for the file.
+    let [mut one, mut two] = both;
+    until("one of them is refused", || one.has_ended() || two.has_ended()).await;
+    let (refused, goes_on) = if one.has_ended() { (one, two) } else { (two, one) };
+    let told = format!("is still going on in process {}; stop that first\n", goes_on.id());
+    scene.touch("enough");
+    goes_on.end().succeeded();
+    let refused = refused.end();
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.ends_with(&told), "{}", refused.err);
+    assert_eq!(scene.read("begun").lines().count(), 2);
+    assert_eq!(scene.read("twins"), "");
+}
+
 #[test]
 fn without_a_run_of_this_file_there_is_nothing_to_go_on_with() {
     let scene =

@@ -58,6 +58,10 @@ impl Running<'_> {
         self.child.id()
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// By the name of the signal.
     pub(crate) fn signal(&self, name: &str) {
         signal(name, self.child.id());
