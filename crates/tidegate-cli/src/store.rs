@@ -52,12 +52,26 @@ pub(crate) fn nearest(named: Option<&str>) -> Result<Place, StoreError> {
     }
     let here = std::env::current_dir();
     let here = here.map_err(|error| StoreError { path: PathBuf::from("."), error })?;
-    let above = here.ancestors().map(|folder| folder.join(FOLDER)).find(|folder| folder.is_dir());
-    let folder = match above {
-        Some(folder) => folder,
+    let mut above = here.ancestors().map(|folder| folder.join(FOLDER));
+    let folder = match above.find(|folder| folder.symlink_metadata().is_ok()) {
+        Some(folder) => {
+            refuse_no_folder(&folder)?;
+            folder
+        }
         None => of_user()?,
     };
     at(folder.join(NAME), "", true)
+}
+
+/// What has the name of a store's folder and is none is nothing to pass over: another store would be
+/// looked at than is meant.
+fn refuse_no_folder(folder: &Path) -> Result<(), StoreError> {
+    if folder.is_dir() || folder.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let what =
+        format!("it is not a folder; remove it, or name another store with --store or {VARIABLE}");
+    Err(StoreError { path: folder.to_owned(), error: io::Error::other(what) })
 }
 
 /// Where the user's own store is.
@@ -149,6 +163,7 @@ impl Place {
             return Ok(());
         };
         let failed = |error| StoreError { path: folder.to_owned(), error };
+        refuse_no_folder(folder)?;
         DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(failed)?;
         let ignore = folder.join(".gitignore");
         match ignore.exists() {

@@ -27,6 +27,8 @@ pub(crate) enum Found {
     Newer(i64),
     /// Another program's, by its id, if it has one.
     Foreign(i64),
+    /// Ours, with tables and without the version of their schema: its header was damaged.
+    Unversioned,
 }
 
 /// Looks at a database without changing it.
@@ -40,6 +42,7 @@ pub(crate) fn look(connection: &Connection) -> rusqlite::Result<Found> {
     let is_empty = number("SELECT count(*) FROM sqlite_master")? == 0;
     Ok(match (application, version) {
         (APPLICATION_ID, VERSION..) if version > VERSION => Found::Newer(version),
+        (APPLICATION_ID, ..=0) if !is_empty => Found::Unversioned,
         (APPLICATION_ID, _) => Found::Ours(version),
         (0, 0) if is_empty => Found::Ours(0),
         _ => Found::Foreign(application),

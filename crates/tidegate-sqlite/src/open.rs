@@ -26,6 +26,9 @@ const READER_CACHE_KIB: i64 = 8_192;
 /// What the log is cut to when it begins anew.
 const LOG_KEPT: i64 = 64 << 20;
 
+/// Bytes of the header that every database begins with, unless nothing was ever written to it.
+const HEADER_SIZE: u64 = 100;
+
 /// How a database is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -84,6 +87,8 @@ pub enum OpenError {
     ReadOnly { path: PathBuf },
     /// It is on another machine.
     OnNetwork { path: PathBuf, kind: String, mount: PathBuf },
+    /// It has other names, by which other processes may use it without being seen.
+    HardLinked { path: PathBuf, links: u64 },
     /// It is a file, and not a database.
     NotADatabase { path: PathBuf },
     /// It is a database, and damaged.
@@ -124,6 +129,16 @@ impl fmt::Display for OpenError {
                 let (path, mount) = (path.display(), mount.display());
                 write!(f, "{path} is on a network file system ({kind} at {mount}), where SQLite ")?;
                 f.write_str("loses data; use a local disk, or PostgreSQL for several machines")
+            }
+            OpenError::HardLinked { path, links } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{path} has {links} hard links, and processes that use different names of "
+                )?;
+                f.write_str(
+                    "one database lose each other's data; remove the others, or make a copy",
+                )
             }
             OpenError::NotADatabase { path } => {
                 let path = path.display();
@@ -297,6 +312,7 @@ impl Opening<'_> {
         let path = path.canonicalize().map_err(|error| self.io(error))?;
         self.refuse_network(&path)?;
         let file = fs::metadata(&path).map_err(|error| self.io(error))?;
+        self.refuse_file(&file)?;
         Ok(Place { locks: LockFolder::of(&path), file: file_id(&file), path })
     }
 
@@ -307,6 +323,20 @@ impl Opening<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// What can be told of a file without opening it. SQLite takes a file of one byte for an empty
+    /// database, and would write over it.
+    fn refuse_file(&self, file: &fs::Metadata) -> Result<(), OpenError> {
+        let path = self.path.to_owned();
+        if !file.is_file() || (1..HEADER_SIZE).contains(&file.len()) {
+            return Err(OpenError::NotADatabase { path });
+        }
+        #[cfg(unix)]
+        if let links @ 2.. = std::os::unix::fs::MetadataExt::nlink(file) {
+            return Err(OpenError::HardLinked { path, links });
+        }
+        Ok(())
     }
 
     /// Connects and looks, without changing anything.
@@ -371,6 +401,7 @@ impl Opening<'_> {
             Found::Ours(_) => Ok(()),
             Found::Newer(found) => Err(OpenError::Newer { path, found, known: migrate::VERSION }),
             Found::Foreign(application_id) => Err(OpenError::Foreign { path, application_id }),
+            Found::Unversioned => Err(OpenError::Damaged { path }),
         }
     }
 

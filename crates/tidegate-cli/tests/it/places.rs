@@ -60,3 +60,31 @@ fn a_mark_of_the_encoding_and_line_ends_of_windows_are_passed_over() {
         Scene::with("\u{feff}x = 1\r\n[tasks.a]\r\nrun = \"true\"\r\n").call(&["run", "--dry-run"]);
     assert!(said.wrong().starts_with("tidegate.toml:1:1: unknown key \"x\""));
 }
+
+#[test]
+fn file_of_one_byte_is_no_store_to_look_at_or_to_run_with() {
+    let scene = Scene::with(GOOD).file("note", "1");
+    for command in [&["list", "--store", "note"][..], &["run", "--store", "note"]] {
+        let answer = scene.call(command);
+        assert_eq!(answer.code, Some(4), "{}", answer.err);
+        let told = "FOLDER/note is not a database; name a new file, or a store of tidegate\n";
+        assert_eq!(answer.err, format!("tidegate: the store cannot be used: {told}"));
+        assert_eq!(scene.read("note"), "1");
+    }
+}
+
+#[test]
+fn file_where_the_folder_of_a_store_should_be_is_told_and_not_passed_over() {
+    let scene = Scene::with(GOOD);
+    let place = scene.path().join(".tidegate");
+    let told = "FOLDER/.tidegate: it is not a folder; remove it, or name another store with \
+                --store or TIDEGATE_STORE\n";
+    for command in ["list", "run"] {
+        std::fs::write(&place, "").unwrap();
+        assert!(scene.call(&[command]).err.ends_with(told), "{command}");
+        std::fs::remove_file(&place).unwrap();
+        std::os::unix::fs::symlink("nowhere", &place).unwrap();
+        assert!(scene.call(&[command]).err.ends_with(told), "{command}");
+        std::fs::remove_file(&place).unwrap();
+    }
+}

@@ -35,12 +35,61 @@ fn a_folder_is_no_file() {
 #[test]
 fn a_file_that_is_no_database_is_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    for text in ["hello\n".to_owned(), "a longer text, ".repeat(1_000)] {
+    let short = ["1", "12", "hello\n"].map(str::to_owned);
+    for text in short.into_iter().chain(["a longer text, ".repeat(1_000)]) {
         fs::write(folder.path().join("notes.txt"), &text).unwrap();
         let error = refused(folder.path(), "notes.txt");
         let right = "name a new file, or a store of tidegate";
         assert_eq!(error, format!("notes.txt is not a database; {right}"));
         assert_eq!(fs::read_to_string(folder.path().join("notes.txt")).unwrap(), text);
+    }
+}
+
+#[test]
+fn an_empty_file_becomes_a_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    fs::write(&path, "").unwrap();
+    drop(open(&path));
+    assert!(fs::read(&path).unwrap().starts_with(b"SQLite format 3\0"));
+}
+
+#[test]
+#[cfg(unix)]
+fn pipe_is_no_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Command::new("mkfifo").arg(folder.path().join("pipe")).status().unwrap();
+    assert!(made.success());
+    let right = "name a new file, or a store of tidegate";
+    assert_eq!(refused(folder.path(), "pipe"), format!("pipe is not a database; {right}"));
+}
+
+#[test]
+#[cfg(unix)]
+fn database_with_two_hard_links_is_refused_under_either_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("jobs.db"), folder.path().join("other.db"));
+    drop(open(&path));
+    fs::hard_link(&path, &other).unwrap();
+    for name in ["jobs.db", "other.db"] {
+        let error = refused(folder.path(), name);
+        let right = "remove the others, or make a copy";
+        assert!(error.starts_with(&format!("{name} has 2 hard links, ")), "{error}");
+        assert!(error.ends_with(right), "{error}");
+    }
+    fs::remove_file(&other).unwrap();
+    drop(open(&path));
+}
+
+#[test]
+fn database_that_has_lost_its_version_is_called_damaged_in_few_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    drop(open(&path));
+    for lost in [0, -1] {
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", lost).unwrap();
+        let error = refused(folder.path(), "jobs.db");
+        assert_eq!(error, "jobs.db is damaged; restore it from a backup");
     }
 }
 
