@@ -27,8 +27,8 @@ pub use words::{End, Input, Readings, Said, SubmitError, Ticket, Todo};
 use crate::Timestamp;
 use crate::lifecycle::{Event, Fence, State, WorkerId};
 use crate::store::{
-    Applied, Change, Claim, Claimed, Happened, NewRun, Record, Request, RunKey, StoreError,
-    TaskKey, Turn, TurnId, Turned,
+    Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Happened, NewRun, Record, Request, RunKey,
+    StoreError, TaskKey, Turn, TurnId, Turned,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -53,6 +53,7 @@ pub struct Dispatcher {
     worker: WorkerId,
     in_memory_max: u32,
     waiting_max: Option<u32>,
+    child_depth_max: u32,
     ahead_min: u32,
     tasks: HashMap<TaskKey, Owned>,
     /// Tasks with something unsaid, in the order in which they spoke.
@@ -143,6 +144,7 @@ impl Dispatcher {
             worker,
             in_memory_max,
             waiting_max: None,
+            child_depth_max: CHILD_DEPTH_MAX,
             ahead_min: 0,
             tasks: HashMap::new(),
             talking: VecDeque::new(),
@@ -173,6 +175,11 @@ impl Dispatcher {
     /// The same, which submits nothing to a queue in which so many runs wait.
     pub fn with_waiting_max(self, waiting_max: Option<u32>) -> Self {
         Dispatcher { waiting_max, ..self }
+    }
+
+    /// The same, whose tasks begin no run with more than so many above it.
+    pub fn with_child_depth_max(self, child_depth_max: u32) -> Self {
+        Dispatcher { child_depth_max, ..self }
     }
 
     /// The same, claiming so many tasks ahead also with fewer slots.
@@ -459,6 +466,7 @@ impl Dispatcher {
             recover: self.dead.front().copied(),
             roll_call: std::mem::take(&mut self.calls_roll),
             waiting_max: self.waiting_max,
+            child_depth_max: self.child_depth_max,
             claim: Claim { units, ahead, heaviest: slots, room },
         });
         self.looks_at_clock = false;

@@ -206,6 +206,10 @@ impl WorkerView {
     }
 }
 
+/// Levels of runs that tasks may begin, one below the other, unless said otherwise. An application that
+/// delegates needs a few; more are a workflow that begins itself without end.
+pub const CHILD_DEPTH_MAX: u32 = 64;
+
 /// All that somebody has to say to the store and to ask of it at one time.
 #[derive(Debug, Clone)]
 pub struct Turn {
@@ -231,6 +235,9 @@ pub struct Turn {
     pub roll_call: bool,
     /// So many runs of a queue may [wait](crate::rows::Rows::waiting); a submit beyond is refused.
     pub waiting_max: Option<u32>,
+    /// So many levels of runs may be begun by tasks below a run that was submitted; a run below is
+    /// refused. `u32::MAX`: any number.
+    pub child_depth_max: u32,
     /// What the worker wants to take.
     pub claim: Claim,
 }
@@ -250,6 +257,7 @@ impl Turn {
             recover: None,
             roll_call: false,
             waiting_max: None,
+            child_depth_max: CHILD_DEPTH_MAX,
             claim: Claim::default(),
         }
     }
@@ -412,6 +420,15 @@ pub enum Refusal {
     ParentGone,
     /// The task that wanted to begin it cannot wait for it, and why.
     Unwaitable(String),
+    /// Too many runs are above it, each begun by a task of the one above.
+    TooDeep {
+        /// The workflow of the run that was to begin.
+        workflow: String,
+        /// How many would be above it, at least.
+        depth: u32,
+        /// How many may be.
+        max: u32,
+    },
     /// So many runs wait in its queue that no further one is taken in.
     QueueFull {
         /// The queue.
@@ -459,6 +476,17 @@ impl fmt::Display for Refusal {
             }
             Refusal::ParentGone => f.write_str("the task that begins it is over"),
             Refusal::Unwaitable(why) => f.write_str(why),
+            Refusal::TooDeep { workflow, depth, max } => {
+                write!(
+                    f,
+                    "cannot begin a run of workflow \"{workflow}\": it would be a child at "
+                )?;
+                write!(
+                    f,
+                    "depth {depth}, and child_depth_max is {max}; begin it from further up, "
+                )?;
+                f.write_str("or set a larger child_depth_max")
+            }
             Refusal::QueueFull { queue, waiting, max } => {
                 write!(
                     f,

@@ -11,6 +11,7 @@
 //! for others in the same transaction. Whoever is not the task's worker and ends it, or wants it to
 //! stop, leaves word for that worker ([`Told`]).
 
+mod children;
 mod claim;
 mod limits;
 mod repair;
@@ -398,7 +399,10 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// Why a run cannot begin, if it cannot.
     fn refused(&mut self, new: &NewRun) -> Result<Option<Refusal>, R::Error> {
-        match self.cannot_retry(new)? {
+        if let Some(refusal) = self.cannot_retry(new)? {
+            return Ok(Some(refusal));
+        }
+        match self.too_deep(new)? {
             Some(refusal) => Ok(Some(refusal)),
             None => self.full(new),
         }

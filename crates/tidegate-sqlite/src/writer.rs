@@ -39,6 +39,11 @@ const LOG_URGENT: u64 = 160 << 20;
 /// See [`LOG_URGENT`].
 const URGENT_READERS_MAX: Duration = Duration::from_millis(1_500);
 
+/// The stack of the thread. What befalls a run befalls the runs below it, one inside the other: this
+/// much is for 10,000 levels, which take several times as much where nothing is optimised. It is only
+/// reserved, and taken where it is used.
+const STACK: usize = if cfg!(debug_assertions) { 256 << 20 } else { 64 << 20 };
+
 /// Something to be done in a transaction, perhaps more than once, of which the last time counts.
 pub(crate) trait Job: Send {
     fn run(&mut self, ledger: &mut Ledger<'_>) -> Result<(), Error>;
@@ -88,7 +93,7 @@ impl Writer {
     pub(crate) fn start(opened: Opened) -> Result<Self, Error> {
         let (inbox, messages) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
-        let thread = thread::Builder::new().name("tidegate-sqlite".to_owned());
+        let thread = thread::Builder::new().name("tidegate-sqlite".to_owned()).stack_size(STACK);
         let serve = move || {
             // Answered when the connection is closed and the locks are released, and not before.
             if let Some(closing) = serve(opened, &messages, &ready) {

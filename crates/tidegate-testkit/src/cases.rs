@@ -12,6 +12,7 @@ pub mod children;
 pub mod claims;
 pub mod clocks;
 pub mod deaths;
+pub mod depth;
 pub mod explain;
 pub mod graphs;
 pub mod items;

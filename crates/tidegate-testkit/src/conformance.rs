@@ -474,6 +474,11 @@ macro_rules! conformance {
                     a_key_belongs_to_a_retry_of_one_run
                     a_run_goes_although_its_retry_is_there
                     ;
+                depth:
+                    child_below_the_deepest_that_may_be_is_refused_by_name
+                    run_of_items_is_a_level_of_children_too
+                    bound_on_children_is_that_of_the_turn_that_begins_one
+                    ;
                 retried_items:
                     a_list_that_has_succeeded_is_taken_over_as_a_whole
                     items_that_have_succeeded_are_taken_over_by_their_bytes_one_for_one

@@ -140,6 +140,8 @@ pub(crate) struct Shared {
     park_after: Duration,
     /// So many runs of a queue may wait.
     waiting_max: Option<u32>,
+    /// So many runs may be above one that a task begins.
+    child_depth_max: u32,
     /// Where commands leave their logs.
     logs: Option<PathBuf>,
     /// Of the slots of commands.

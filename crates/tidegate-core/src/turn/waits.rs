@@ -5,7 +5,7 @@ use crate::graph::RunOutcome;
 use crate::lifecycle::{CancelledBy, Event, Fence, Kind, Reason, State, WorkerId};
 use crate::limit::LimitKey;
 use crate::rows::Rows;
-use crate::store::{Change, Granted, NewRun, Parent, RunKey, TaskKey, Told};
+use crate::store::{Change, Granted, RunKey, TaskKey, Told};
 use crate::wait::{Awaited, NewSignal, WaitAnswer, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use crate::{RunId, Timestamp};
 use std::collections::HashSet;
@@ -150,20 +150,6 @@ impl<'t, R: Rows> Taking<'t, R> {
         }
         self.put_wait(at, &wait)?;
         Ok(wait.outcome)
-    }
-
-    /// The task that begins a run waits for it.
-    pub(super) fn begin_child(
-        &mut self,
-        at: usize,
-        run: RunKey,
-        new: &NewRun,
-    ) -> Result<(), R::Error> {
-        let Some(Parent { wait, label, due, releasing, .. }) = &new.parent else { return Ok(()) };
-        let mut wait = Waiting::new(wait.clone(), label.clone(), self.turn.now);
-        (wait.due, wait.run) = (*due, Some(run));
-        self.put_wait(at, &wait)?;
-        self.release(at, releasing)
     }
 
     /// Somebody waits for the end of a run: what of it is ready is found by that.
@@ -375,51 +361,6 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(waits)
     }
 
-    /// The runs that a task has begun and that are its own.
-    pub(super) fn children(&mut self, at: usize) -> Result<Vec<usize>, R::Error> {
-        if !self.tasks[at].row.has_waits {
-            return Ok(Vec::new());
-        }
-        let waits = self.rows.waits(self.tasks[at].row.key)?;
-        waits.iter().filter_map(|wait| self.child(at, wait).transpose()).collect()
-    }
-
-    /// The run that a task has begun with this wait, if it has. It may also wait for one that
-    /// another has begun, under the same idempotency key.
-    fn child(&mut self, at: usize, wait: &Waiting) -> Result<Option<usize>, R::Error> {
-        let Some(run) = wait.run.filter(|_| wait.id.kind == WaitKind::Child) else {
-            return Ok(None);
-        };
-        let parent = self.tasks[at].row.key;
-        let run = self.find_run(run)?;
-        Ok(run.filter(|&run| self.head(run).parent == Some(parent)))
-    }
-
-    /// Why a task cannot wait for the run it wants to begin, if it cannot.
-    pub(super) fn unwaitable_child(
-        &mut self,
-        at: usize,
-        parent: &Parent,
-        new: &NewRun,
-    ) -> Result<Option<String>, R::Error> {
-        match self.wait_of(at, &parent.wait)? {
-            Some(before) if before.label != parent.label => {
-                Ok(Some(parent.wait.differs(&before.label, &parent.label)))
-            }
-            Some(_) => Ok(None),
-            None => {
-                let uses = new.plan.graph().tasks().flat_map(|task| {
-                    let keys = new.keys.iter().find(|(keyed, _)| *keyed == task);
-                    let keys = keys.map_or(&[][..], |(_, keys)| keys);
-                    let uses = crate::limit::uses_with(new.plan.task(task), keys);
-                    uses.into_iter().map(move |(limit, _)| (limit, new.plan.known_as(task)))
-                });
-                let uses: Vec<_> = uses.map(|(limit, task)| (limit, task.to_owned())).collect();
-                self.kept_above(at, &parent.releasing, &uses)
-            }
-        }
-    }
-
     /// Why a task cannot wait for the end of a run that is there, if it cannot.
     fn unwaitable_run(
         &mut self,
@@ -476,7 +417,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// Which of these limits the task keeps while it waits, or one of those that wait for it: then
     /// whoever needs it would wait for ever.
-    fn kept_above(
+    pub(super) fn kept_above(
         &mut self,
         at: usize,
         releasing: &[Arc<str>],
@@ -538,12 +479,12 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(())
     }
 
-    fn wait_of(&mut self, at: usize, id: &WaitId) -> Result<Option<Waiting>, R::Error> {
+    pub(super) fn wait_of(&mut self, at: usize, id: &WaitId) -> Result<Option<Waiting>, R::Error> {
         let row = &self.tasks[at].row;
         if row.has_waits { self.rows.wait(row.key, id) } else { Ok(None) }
     }
 
-    fn put_wait(&mut self, at: usize, wait: &Waiting) -> Result<(), R::Error> {
+    pub(super) fn put_wait(&mut self, at: usize, wait: &Waiting) -> Result<(), R::Error> {
         let task = &mut self.tasks[at];
         task.dirty |= !task.row.has_waits;
         task.row.has_waits = true;

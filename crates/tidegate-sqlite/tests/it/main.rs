@@ -7,6 +7,7 @@ mod backup;
 #[cfg(target_os = "linux")]
 mod bells;
 mod conformance;
+mod depth;
 mod files;
 mod opening;
 mod processes;

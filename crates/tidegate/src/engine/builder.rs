@@ -25,7 +25,9 @@ use tidegate_core::limit::{InvalidLimit, Limit};
 use tidegate_core::load::{Sample, StartBelow};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::LimitUse;
-use tidegate_core::store::{Granted, Knows, NewWorker, Request, Store, StoreError, Turn, TurnId};
+use tidegate_core::store::{
+    CHILD_DEPTH_MAX, Granted, Knows, NewWorker, Request, Store, StoreError, Turn, TurnId,
+};
 use tokio::sync::{broadcast, mpsc, watch};
 
 /// How an engine is to run. Unlike workflows and state it can come from a file.
@@ -69,6 +71,16 @@ pub struct Config {
     /// answered with that run. Of runs that are submitted at the same time each counts, whether there
     /// is a free slot for it or not. Each engine sees to its own submits, with the runs of all.
     pub waiting_max: Option<u32>,
+    /// How many levels of runs tasks may begin, one below the other: 1 is a run that a task of a
+    /// submitted run begins ([`TaskHandle::run_child`](crate::TaskHandle::run_child), or the items of
+    /// [`Task::each`](crate::Task::each)), 2 one that a task of that run begins. A run below is refused
+    /// ([`Refusal::TooDeep`](crate::error::Refusal::TooDeep)), and the task that wanted it gets a
+    /// permanent error. `u32::MAX`: any number.
+    ///
+    /// What befalls a run befalls all runs below it: to cancel or pause one takes a piece of stack
+    /// for each level. A database has room for 10,000 levels, a store in memory for as many hundreds as
+    /// the thread that uses it has MiB of stack.
+    pub child_depth_max: u32,
 }
 
 impl Default for Config {
@@ -85,6 +97,7 @@ impl Default for Config {
             log_max: 64 << 20,
             retention: Retention::default(),
             waiting_max: None,
+            child_depth_max: CHILD_DEPTH_MAX,
         }
     }
 }
@@ -361,6 +374,13 @@ impl EngineBuilder {
         self
     }
 
+    /// How many levels of runs tasks may begin, one below the other; 64 unless said otherwise. See
+    /// [`Config::child_depth_max`].
+    pub fn child_depth_max(mut self, levels: u32) -> Self {
+        self.config.child_depth_max = levels;
+        self
+    }
+
     /// All settings at once.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -546,6 +566,7 @@ impl EngineBuilder {
             park_after: self.config.park_after,
             watch: self.watch,
             waiting_max: self.config.waiting_max,
+            child_depth_max: self.config.child_depth_max,
             logs,
             numbers: Default::default(),
             #[cfg(unix)]

@@ -151,6 +151,7 @@ impl Worker {
     ) -> Self {
         let dispatcher = Dispatcher::new(id, in_memory_max)
             .with_waiting_max(shared.waiting_max)
+            .with_child_depth_max(shared.child_depth_max)
             .with_ahead_min(ahead_min);
         Worker {
             shared,

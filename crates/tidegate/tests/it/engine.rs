@@ -12,6 +12,7 @@ mod clocks;
 #[cfg(unix)]
 mod commands;
 mod context;
+mod depth;
 #[cfg(feature = "sqlite")]
 mod disk;
 mod entries;

@@ -62,6 +62,7 @@ impl EngineBuilder {
             park_after: self.config.park_after,
             watch: self.watch,
             waiting_max: self.config.waiting_max,
+            child_depth_max: self.config.child_depth_max,
             logs,
             numbers: Default::default(),
             #[cfg(unix)]

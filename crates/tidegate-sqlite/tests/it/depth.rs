@@ -1,0 +1,78 @@
+//! Chains of runs, each begun by a task of the one above.
+
+use crate::support::{assert_sound, enlist, new_run, open, plan, take, turn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tidegate_core::RunId;
+use tidegate_core::graph::{RunOutcome, TaskIndex};
+use tidegate_core::lifecycle::{Fence, WorkerId};
+use tidegate_core::store::{Claim, Granted, Parent, Request, RunKey, Scope, Store, Turn, Turned};
+use tidegate_core::wait::{WaitId, WaitKind};
+use tidegate_sqlite::SqliteStore;
+
+const LEVELS: usize = 10_000;
+
+/// Turns that each begin a run below the last, and take its task. They do not wait for one another,
+/// so that many are written in one transaction: what they are about is known before.
+async fn begin_chain(store: &SqliteStore, worker: WorkerId) -> Vec<RunId> {
+    let plan = plan("w");
+    let mut above: Option<RunKey> = None;
+    let mut runs = Vec::new();
+    let mut begin = || {
+        let mut new = new_run(&plan, b"1");
+        let wait = WaitId::new(WaitKind::Child, "", 0);
+        new.parent =
+            above.map(|above| Parent::new(above.task(TaskIndex::from_u32(0)), Fence(1), wait));
+        above = Some(above.map_or(RunKey(1), |above| RunKey(above.0 + 1)));
+        runs.push(new.id);
+        let claim = Claim { units: 1, ahead: 0, heaviest: 1, room: u32::MAX };
+        let (worker, child_depth_max) = (Some(worker), u32::MAX);
+        Turn { worker, child_depth_max, submits: vec![new], claim, ..turn() }
+    };
+    let begun = |turned: Turned, level: usize| {
+        let key = turned.claimed[0].key.run(TaskIndex::from_u32(0));
+        assert_eq!(key, RunKey(i64::try_from(level).unwrap() + 1), "it is the one that is begun");
+    };
+    let mut asked = Vec::new();
+    for level in 0..LEVELS {
+        let mut answer = store.turn(Arc::new(begin()));
+        match Pin::new(&mut answer).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(turned) => begun(turned.unwrap(), level),
+            Poll::Pending => asked.push((level, answer)),
+        }
+    }
+    for (level, answer) in asked {
+        begun(answer.await.unwrap(), level);
+    }
+    runs
+}
+
+async fn ask(store: &SqliteStore, request: Request) -> Turned {
+    let turned = take(store, Turn { requests: vec![request], ..turn() }).await.unwrap();
+    assert_eq!(turned.requests, [Granted::Yes]);
+    turned
+}
+
+#[tokio::test]
+async fn stored_chain_of_10_000_children_is_paused_and_cancelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = open(&path);
+    let worker = enlist(&store).await;
+    let runs = begin_chain(&store, worker).await;
+    store.close().await;
+    drop(store);
+
+    let store = open(&path);
+    let (top, lowest) = (runs[0], runs[LEVELS - 1]);
+    let view = async || store.run(lowest).await.unwrap().unwrap().run;
+    ask(&store, Request::Pause(Scope::Run(top))).await;
+    assert!(view().await.paused_at.is_some());
+    ask(&store, Request::Unpause(Scope::Run(top))).await;
+    assert!(view().await.paused_at.is_none());
+    let turned = ask(&store, Request::Cancel(top)).await;
+    assert_eq!(turned.ended.len(), LEVELS);
+    assert_eq!(view().await.ended.map(|(outcome, _)| outcome), Some(RunOutcome::Cancelled));
+    assert_sound(&store).await;
+}
