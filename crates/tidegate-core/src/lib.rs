@@ -22,6 +22,7 @@ mod backoff;
 pub mod chain;
 pub mod dispatcher;
 pub mod duration;
+mod error_text;
 pub mod explain;
 pub mod graph;
 mod id;
@@ -41,5 +42,6 @@ pub mod turn;
 pub mod wait;
 
 pub use backoff::{Backoff, InvalidBackoff};
+pub use error_text::ERROR_MAX;
 pub use id::{InvalidId, RunId, TaskExecutionId};
 pub use timestamp::Timestamp;

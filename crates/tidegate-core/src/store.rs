@@ -280,7 +280,8 @@ pub struct Change {
     pub output: Option<Bytes>,
     /// What it has put into the context, stored if it succeeds.
     pub inserts: Option<Bytes>,
-    /// Why it failed, in words.
+    /// Why it failed, in words. Of a text longer than [`ERROR_MAX`](crate::ERROR_MAX) the beginning is
+    /// stored, and that it was cut.
     pub error: Option<String>,
 }
 

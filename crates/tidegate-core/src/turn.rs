@@ -18,6 +18,7 @@ mod repair;
 mod retry;
 mod waits;
 
+use crate::error_text::cut_error;
 use crate::graph::{Consequence, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, Verdict};
 use crate::keys::KeyMap;
 use crate::lifecycle::{CancelledBy, Event, Kind, Life, Reason, State, WorkerId};
@@ -174,13 +175,14 @@ impl<'t, R: Rows> Taking<'t, R> {
             return Ok(Applied::Lost { actual: Some(row.life.clone()) });
         }
         self.wait_ops(at, change, life.state.kind().is_terminal())?;
+        let error = change.error.as_deref().map(cut_error);
         // What came of its waits may have changed what is known of it, though not what it may do.
         for event in &change.events {
-            let said = self.step_with(at, event, self.turn.now, change.error.as_deref())?;
+            let said = self.step_with(at, event, self.turn.now, error.as_deref())?;
             assert!(said, "what was looked at before can happen");
         }
         self.wake_if_answered(at, change)?;
-        if let Some(error) = &change.error {
+        if let Some(error) = &error {
             self.keep(change.task, Payload::Error, Some(&Bytes::from(error.as_bytes())))?;
         }
         if self.tasks[at].row.life.state.kind() == Kind::Succeeded {

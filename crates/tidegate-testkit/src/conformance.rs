@@ -503,6 +503,7 @@ macro_rules! conformance {
                 size:
                     a_run_of_a_thousand_tasks_goes_through
                     a_run_of_a_thousand_tasks_is_cancelled_in_one_turn
+                    error_is_stored_and_recorded_up_to_a_bound_and_shows_that_it_was_cut
                     ten_thousand_runs_are_submitted_in_one_turn
                     more_alarms_than_a_turn_looks_at_ring_in_several
                     ;

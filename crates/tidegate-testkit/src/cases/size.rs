@@ -2,9 +2,10 @@
 
 use super::SECOND;
 use crate::{World, change, claim, fan, one};
+use tidegate_core::ERROR_MAX;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::Kind;
-use tidegate_core::store::{Applied, Request};
+use tidegate_core::store::{Applied, Change, Request};
 
 pub async fn a_run_of_a_thousand_tasks_goes_through(world: &mut World) {
     let plan = fan(998).build();
@@ -31,6 +32,23 @@ pub async fn a_run_of_a_thousand_tasks_is_cancelled_in_one_turn(world: &mut Worl
     let turned = world.request(Request::Cancel(run)).await;
     assert_eq!((turned.records.len(), turned.ended.len()), (1_000, 1));
     assert!(world.kinds(run).await.iter().all(|kind| *kind == Kind::Cancelled));
+}
+
+pub async fn error_is_stored_and_recorded_up_to_a_bound_and_shows_that_it_was_cut(
+    world: &mut World,
+) {
+    let plan = one().build();
+    let worker = world.worker(&[&plan]).await;
+    let run = world.submit(&plan).await.id;
+    let task = world.claim_one(worker).await;
+    let error = "ü".repeat(ERROR_MAX);
+    let failed = Change { error: Some(error.clone()), ..change::fail(&task) };
+    let turned = world.tell(worker, failed).await;
+    let stored = world.view(run).await.tasks[0].error.clone().expect("it has failed");
+    let kept = stored.strip_suffix("… (cut: 131,072 bytes)").expect("it says so");
+    assert!(error.starts_with(kept) && kept.len() == ERROR_MAX);
+    assert_eq!(turned.records[0].error.as_ref(), Some(&stored));
+    assert_eq!(world.records().await[0].error, Some(stored));
 }
 
 pub async fn ten_thousand_runs_are_submitted_in_one_turn(world: &mut World) {
