@@ -14,6 +14,9 @@ use tidegate_core::store::{Bytes, Given};
 /// How large what a task returns, or puts into the context, may be.
 pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
 
+/// The most lists and maps inside one another. Any number can be written, and no more be read.
+pub(crate) const JSON_DEPTH_MAX: usize = 127;
+
 /// Why the context does not have what a task wants of it, or does not take what it gives.
 ///
 /// Another attempt would not mend it: a task that ends with it, in whatever error it was wrapped, is
@@ -333,21 +336,54 @@ fn read<T: DeserializeOwned>(key: &str, value: Value) -> Result<T, ContextError>
 /// A value as it is stored; nothing stands for `null`.
 ///
 /// # Errors
-/// It cannot be written as JSON, or is too large; `what` it is stands in the message.
+/// It cannot be written as JSON, or is too large or too deep; `what` it is stands in the message.
 pub(crate) fn encode(what: &str, value: &impl Serialize) -> Result<Option<Bytes>, ContextError> {
     let bytes = serde_json::to_vec(value).map_err(ContextError::new)?;
-    check_size(what, bytes.len())?;
+    check_json(what, &bytes)?;
     Ok((bytes != b"null").then(|| bytes.into()))
 }
 
+/// Whether this can be stored, and read again.
+///
 /// # Errors
-/// It is too large.
-pub(crate) fn check_size(what: &str, size: usize) -> Result<(), ContextError> {
-    if size <= PAYLOAD_MAX {
-        return Ok(());
+/// It is too large or too deep.
+pub(crate) fn check_json(what: &str, json: &[u8]) -> Result<(), ContextError> {
+    let (size, depth) = (json.len(), json_depth(json));
+    if size > PAYLOAD_MAX {
+        let wrong = format!("{what} is {size} bytes of JSON; at most {PAYLOAD_MAX} are stored");
+        return Err(ContextError::new(wrong));
     }
-    let wrong = format!("{what} is {size} bytes of JSON; at most {PAYLOAD_MAX} are stored");
-    Err(ContextError::new(wrong))
+    if depth > JSON_DEPTH_MAX {
+        let wrong =
+            format!("{what} is {depth} levels of JSON; at most {JSON_DEPTH_MAX} are stored");
+        return Err(ContextError::new(wrong));
+    }
+    Ok(())
+}
+
+/// How many lists and maps are inside one another at most. What is too short to be too deep is not
+/// looked at.
+pub(crate) fn json_depth(json: &[u8]) -> usize {
+    if json.len() <= 2 * JSON_DEPTH_MAX {
+        return 0;
+    }
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut is_text, mut is_escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => is_text = !is_text,
+            _ if is_text => {}
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 impl<I: fmt::Debug> fmt::Debug for Context<I> {

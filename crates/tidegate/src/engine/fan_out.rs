@@ -7,7 +7,7 @@
 
 use super::run::{RunState, RunStatus};
 use super::{Shared, keys};
-use crate::context::{Around, Context, check_size};
+use crate::context::{Around, Context, check_json};
 use crate::handle::TaskHandle;
 use crate::task::{Body, Entered, Returned};
 use crate::task_error::TaskError;
@@ -106,7 +106,7 @@ fn outcome(status: &RunStatus, keeps_output: bool) -> Result<Returned, TaskError
             let outputs = status.tasks.iter().map(|task| task.output().unwrap_or(b"null"));
             let outputs: Vec<&[u8]> = outputs.collect();
             let list = [&b"["[..], &outputs.join(&b','), b"]"].concat();
-            check_size("what the items returned together", list.len())?;
+            check_json("what the items returned together", &list)?;
             Ok(Returned { output: Some(list.into()), inserts: None })
         }
         RunState::Ended(RunOutcome::Cancelled) => {

@@ -2,7 +2,7 @@
 
 use super::run::{Cell, Run};
 use super::{Engine, Message, Shared, keys, shutdown};
-use crate::context::PAYLOAD_MAX;
+use crate::context::{JSON_DEPTH_MAX, PAYLOAD_MAX, json_depth};
 use crate::workflow::Workflow;
 use serde::Serialize;
 use std::fmt;
@@ -55,6 +55,11 @@ pub enum SubmitError {
         /// Its size in bytes of JSON.
         size: usize,
     },
+    /// The input has more lists and maps inside one another than can be read again.
+    TooDeep {
+        /// How many.
+        depth: usize,
+    },
     /// The workflow has no task of this name, which was to run again.
     UnknownTask {
         /// What was asked for.
@@ -91,6 +96,12 @@ impl fmt::Display for SubmitError {
             SubmitError::TooLarge { size } => {
                 write!(f, "the input is {size} bytes of JSON; at most {PAYLOAD_MAX} are stored")
             }
+            SubmitError::TooDeep { depth } => {
+                write!(
+                    f,
+                    "the input is {depth} levels of JSON; at most {JSON_DEPTH_MAX} are stored"
+                )
+            }
             SubmitError::UnknownTask { task, workflow, nearest } => {
                 write!(f, "workflow \"{workflow}\" has no task \"{task}\"")?;
                 match nearest {
@@ -120,9 +131,11 @@ impl From<dispatcher::SubmitError> for SubmitError {
 /// The input as it is stored; nothing stands for `null`.
 pub(super) fn encode(input: &impl Serialize) -> Result<Option<Bytes>, SubmitError> {
     let bytes = serde_json::to_vec(input).map_err(|error| SubmitError::Input(Arc::new(error)))?;
-    match bytes.len() {
-        size if size > PAYLOAD_MAX => Err(SubmitError::TooLarge { size }),
-        _ => Ok((bytes != b"null").then(|| bytes.into())),
+    let (size, depth) = (bytes.len(), json_depth(&bytes));
+    match bytes {
+        _ if size > PAYLOAD_MAX => Err(SubmitError::TooLarge { size }),
+        _ if depth > JSON_DEPTH_MAX => Err(SubmitError::TooDeep { depth }),
+        bytes => Ok((bytes != b"null").then(|| bytes.into())),
     }
 }
 

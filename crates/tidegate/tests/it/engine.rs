@@ -30,6 +30,7 @@ mod limits;
 mod load;
 mod many;
 mod monitors;
+mod nesting;
 mod parking;
 mod pauses;
 mod retention;
