@@ -4,8 +4,8 @@
 //! each other's commands.
 
 use std::fmt;
-use std::fs::{self, DirBuilder};
-use std::io;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,7 +55,7 @@ pub(crate) fn nearest(named: Option<&str>) -> Result<Place, StoreError> {
     let mut above = here.ancestors().map(|folder| folder.join(FOLDER));
     let folder = match above.find(|folder| folder.symlink_metadata().is_ok()) {
         Some(folder) => {
-            refuse_no_folder(&folder)?;
+            refuse_folder(&folder)?;
             folder
         }
         None => of_user()?,
@@ -64,14 +64,14 @@ pub(crate) fn nearest(named: Option<&str>) -> Result<Place, StoreError> {
 }
 
 /// What has the name of a store's folder and is none is nothing to pass over: another store would be
-/// looked at than is meant.
-fn refuse_no_folder(folder: &Path) -> Result<(), StoreError> {
-    if folder.is_dir() || folder.symlink_metadata().is_err() {
-        return Ok(());
+/// looked at than is meant. Nor is a folder that others may write to: the store may be theirs.
+fn refuse_folder(folder: &Path) -> Result<(), StoreError> {
+    let refused = |error| StoreError { path: folder.to_owned(), error };
+    if !folder.is_dir() {
+        let right = format!("remove it, or name another store with --store or {VARIABLE}");
+        return Err(refused(io::Error::other(format!("it is not a folder; {right}"))));
     }
-    let what =
-        format!("it is not a folder; remove it, or name another store with --store or {VARIABLE}");
-    Err(StoreError { path: folder.to_owned(), error: io::Error::other(what) })
+    tidegate::process::check_folder(folder).map_err(refused)
 }
 
 /// Where the user's own store is.
@@ -163,12 +163,15 @@ impl Place {
             return Ok(());
         };
         let failed = |error| StoreError { path: folder.to_owned(), error };
-        refuse_no_folder(folder)?;
-        DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(failed)?;
-        let ignore = folder.join(".gitignore");
-        match ignore.exists() {
-            true => Ok(()),
-            false => fs::write(ignore, "*\n").map_err(failed),
+        if folder.symlink_metadata().is_err() {
+            DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(failed)?;
+        }
+        refuse_folder(folder)?;
+        let ignore =
+            OpenOptions::new().write(true).create_new(true).open(folder.join(".gitignore"));
+        match ignore.and_then(|mut ignore| ignore.write_all(b"*\n")) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+            _ => Ok(()),
         }
     }
 }

@@ -57,6 +57,7 @@ pub(crate) fn audit(place: &Place) -> Result<Vec<Finding>, Error> {
     keys::all(&mut reading, &mut findings)?;
     waits::words(&reading.connection, &mut findings)?;
     workers::strays(&reading.connection, &mut findings)?;
+    workers::unknown(&reading.connection, place, &mut findings)?;
     workers::still_silent(&reading.connection, place, silent, &mut findings)?;
     Ok(findings)
 }

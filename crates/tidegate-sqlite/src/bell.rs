@@ -9,6 +9,10 @@
 //! the other nor is ended by a signal when the other has gone.
 
 use crate::lock::LockFolder;
+#[cfg(target_os = "linux")]
+use crate::private;
+#[cfg(target_os = "linux")]
+use rustix::fs::OFlags;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,6 +22,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::{News, StoreError};
+#[cfg(target_os = "linux")]
+use tidegate_core::trust::FileKind;
 use tokio::sync::Notify;
 
 const WORD: u8 = 1;
@@ -39,7 +45,7 @@ pub(crate) fn make(path: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::os::unix::fs::PermissionsExt;
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-    // Whatever the umask has taken away.
+    // Whatever the umask has taken away. It was just made, in a folder that only we can write to.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
 }
 
@@ -51,10 +57,12 @@ pub(crate) fn make(_: &Path) -> io::Result<()> {
 /// Opens a bell, for somebody who may wait for a byte or for somebody who must not wait at all.
 #[cfg(target_os = "linux")]
 fn open(path: &Path, may_wait: bool) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let flags = if may_wait { flags } else { flags | OFlags::NONBLOCK };
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+    let mut options = std::fs::OpenOptions::new();
+    let pipe = private::open_kind(path, options.read(true).write(true), FileKind::Pipe)?;
+    if may_wait {
+        rustix::fs::fcntl_setfl(&pipe, OFlags::empty())?;
+    }
+    Ok(pipe)
 }
 
 #[cfg(not(target_os = "linux"))]

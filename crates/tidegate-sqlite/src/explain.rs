@@ -67,15 +67,13 @@ impl Reading {
         &mut self,
         task: TaskKey,
         now: Timestamp,
-        is_alive: impl Fn(WorkerId) -> Result<bool, Error>,
+        is_alive: impl Fn(WorkerId) -> bool,
     ) -> Result<Option<Looked>, Error> {
         self.at_once(|snapshot| {
             let mut select = snapshot.connection.prepare("SELECT id FROM worker ORDER BY id")?;
-            let known = select.query_map([], |row| row.get(0))?.collect::<Result<Vec<_>, _>>()?;
-            let mut alive = Vec::with_capacity(known.len());
-            for worker in known {
-                alive.extend(is_alive(worker_id(worker))?.then_some(worker));
-            }
+            let known = select.query_map([], |row| row.get(0))?;
+            let mut alive = known.collect::<Result<Vec<_>, _>>()?;
+            alive.retain(|worker| is_alive(worker_id(*worker)));
             look(&mut Looking { snapshot, alive }, task, now)
         })
     }

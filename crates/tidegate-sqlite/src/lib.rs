@@ -15,6 +15,7 @@
 //! - `plans`, `lanes`: what the writer remembers between transactions.
 //! - `sql`, `columns`: the statements, and rows from and to columns.
 //! - `reader`, `explain`, `audit`, `backup`: reading.
+//! - `private`: how files beside the database are opened.
 //! - `lock`, `bell`: which workers are alive; whose turn it is to write; how a worker hears of others.
 //!
 //! Invariants: nothing here knows what a state means; nothing is answered before it is committed;
@@ -34,6 +35,7 @@ mod migrate;
 mod mounts;
 mod open;
 mod plans;
+mod private;
 mod prune;
 mod reader;
 mod repair;

@@ -10,11 +10,15 @@
 //! Files appear and stray ones disappear only while the database is locked for writing, so that
 //! nobody removes the file of a worker that is just about to lock it.
 //!
+//! The folder is the user's own, and what is in it is opened as something that may be anything
+//! ([`private`]). A lock that cannot be looked at is that of a worker that may be alive: its tasks stay
+//! its, and those of others are seen to.
+//!
 //! The database file itself is never opened here: closing it would release the locks that SQLite has
 //! on it in this process.
 
-use crate::bell;
 use crate::error::Error;
+use crate::{bell, private};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -56,7 +60,9 @@ impl LockFolder {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         match builder.create(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                private::check_folder(&self.path)
+            }
             Err(error) => Err(error),
             // Whatever the umask takes away.
             #[cfg(unix)]
@@ -67,13 +73,25 @@ impl LockFolder {
     }
 
     pub(crate) fn turnstile(&self) -> io::Result<Turnstile> {
-        open_lock(&self.path.join("turnstile")).map(|file| Turnstile { file })
+        let path = self.path.join("turnstile");
+        let named = |error: io::Error| match error.kind() {
+            io::ErrorKind::Other => {
+                io::Error::other(format!("cannot use {}: {error}", path.display()))
+            }
+            _ => error,
+        };
+        open_lock(&path).map(|file| Turnstile { file }).map_err(named)
+    }
+
+    /// Whether the worker may be alive: it is, or its lock cannot be looked at.
+    pub(crate) fn may_be_alive(&self, worker: WorkerId) -> bool {
+        self.is_alive(worker).unwrap_or(true)
     }
 
     /// Whether the worker is alive: somebody holds its file locked.
     pub(crate) fn is_alive(&self, worker: WorkerId) -> Result<bool, Error> {
         let path = self.file_of(worker);
-        let file = match File::open(&path) {
+        let file = match private::open_file(&path, OpenOptions::new().read(true)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(source) => return Err(Error::Lock { file: path, source }),
@@ -89,7 +107,8 @@ impl LockFolder {
     /// The workers of this store give a sign of life: their files were changed just now.
     pub(crate) fn give_sign(&self) {
         for &worker in self.own().iter() {
-            let file = OpenOptions::new().write(true).open(self.file_of(worker));
+            let path = self.file_of(worker);
+            let file = private::open_file(&path, OpenOptions::new().write(true));
             // Who cannot give a sign is named by an audit, and loses nothing by that.
             let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
         }
@@ -165,6 +184,8 @@ impl Locks {
             Err(TryLockError::Error(error)) => Err(error),
         });
         let file = locked.map_err(|source| Error::Lock { file: path, source })?;
+        // The number is new; one of a database that was here before may have had it.
+        let _ = fs::remove_file(self.folder.bell_of(worker));
         if let Err(error) = bell::make(&self.folder.bell_of(worker)) {
             tracing::debug!(%error, "no doorbell; what others do is seen once a second");
         }
@@ -241,10 +262,8 @@ fn open_lock(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path)?;
-    // Whatever the umask takes away. Where it is another's, they have seen to it.
-    #[cfg(unix)]
-    let _ = file.set_permissions(PermissionsExt::from_mode(0o600));
+    let file = private::open_file(path, &mut options)?;
+    private::make_private(&file)?;
     Ok(file)
 }
 

@@ -4,7 +4,7 @@
 
 use crate::lock::{LOOK_EVERY, LockFolder, Turnstile};
 use crate::migrate::{self, Found};
-use crate::{error, mounts};
+use crate::{error, mounts, private};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fs::{self, OpenOptions};
@@ -217,6 +217,13 @@ impl Place {
         }
     }
 
+    /// The folder for what commands write, which need not exist.
+    pub(crate) fn logs(&self) -> PathBuf {
+        let mut folder = self.path.as_os_str().to_owned();
+        folder.push("-logs");
+        folder.into()
+    }
+
     /// A connection that cannot write.
     pub(crate) fn open_reader(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -250,6 +257,10 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, OpenError> 
     let connection = opening.connect(&place)?;
     let locks = &place.locks;
     locks.create().map_err(|error| opening.io(error))?;
+    match private::check_folder(&place.logs()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(opening.io(error)),
+        _ => {}
+    }
     let turnstile = locks.turnstile().map_err(|error| opening.io(error))?;
     let inside = turnstile.enter();
     opening.prepare(&connection)?;

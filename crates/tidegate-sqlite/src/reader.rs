@@ -267,15 +267,13 @@ impl Reading {
     /// Tasks that are ready and that no worker can run.
     pub(crate) fn unserved(
         &mut self,
-        is_alive: impl Fn(WorkerId) -> Result<bool, Error>,
+        is_alive: impl Fn(WorkerId) -> bool,
     ) -> Result<Vec<Unserved>, Error> {
         let transaction = self.connection.unchecked_transaction()?;
         let mut select = transaction.prepare("SELECT id FROM worker")?;
         let known = select.query_map([], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
-        let mut alive = Vec::new();
-        for worker in known {
-            alive.extend(is_alive(worker_id(worker))?.then_some(worker));
-        }
+        let mut alive = known;
+        alive.retain(|worker| is_alive(worker_id(*worker)));
         let mut lanes = transaction.prepare(
             "SELECT workflow.queue, workflow.name, lane.task, lane.weight, lane.id FROM lane \
              JOIN workflow ON workflow.id = lane.workflow \
@@ -307,7 +305,7 @@ impl Reading {
     /// The workers that are known, by number.
     pub(crate) fn known_workers(
         &mut self,
-        is_alive: impl Fn(WorkerId) -> Result<bool, Error>,
+        is_alive: impl Fn(WorkerId) -> bool,
     ) -> Result<Vec<WorkerView>, Error> {
         let transaction = self.connection.unchecked_transaction()?;
         let mut select =
@@ -324,7 +322,7 @@ impl Reading {
                 slots: row.get(3)?,
             };
             let mut worker = WorkerView::new(worker_id(row.get(0)?), new);
-            worker.alive = is_alive(worker.id)?;
+            worker.alive = is_alive(worker.id);
             workers.push(worker);
         }
         Ok(workers)

@@ -119,11 +119,7 @@ impl Store for SqliteStore {
             locks.give_sign();
             let (known, unknown) = reading.workers()?;
             let mut dead = Vec::from_iter(unknown);
-            for worker in known {
-                if !locks.is_alive(worker)? {
-                    dead.push(worker);
-                }
-            }
+            dead.extend(known.into_iter().filter(|worker| !locks.may_be_alive(*worker)));
             dead.sort_unstable();
             Ok(dead)
         }))
@@ -131,7 +127,7 @@ impl Store for SqliteStore {
 
     fn workers(&self) -> Answer<'_, Vec<WorkerView>> {
         let locks = self.place.locks.clone();
-        let is_alive = move |worker| locks.is_alive(worker);
+        let is_alive = move |worker| locks.may_be_alive(worker);
         Box::pin(self.readers.read(move |reading| reading.known_workers(is_alive)))
     }
 
@@ -174,9 +170,8 @@ impl Store for SqliteStore {
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
         let locks = self.place.locks.clone();
-        Box::pin(
-            self.readers.read(move |reading| reading.unserved(|worker| locks.is_alive(worker))),
-        )
+        let is_alive = move |worker| locks.may_be_alive(worker);
+        Box::pin(self.readers.read(move |reading| reading.unserved(is_alive)))
     }
 
     fn limits(&self) -> Answer<'_, Vec<LimitState>> {
@@ -185,7 +180,7 @@ impl Store for SqliteStore {
 
     fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
         let locks = self.place.locks.clone();
-        let is_alive = move |worker| locks.is_alive(worker);
+        let is_alive = move |worker| locks.may_be_alive(worker);
         Box::pin(self.readers.read(move |reading| reading.explain(task, now, is_alive)))
     }
 
@@ -194,9 +189,7 @@ impl Store for SqliteStore {
     }
 
     fn logs(&self) -> Option<PathBuf> {
-        let mut folder = self.place.path.as_os_str().to_owned();
-        folder.push("-logs");
-        Some(folder.into())
+        Some(self.place.logs())
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {

@@ -36,6 +36,7 @@
 mod group;
 mod notes;
 mod output;
+mod private;
 mod running;
 mod spawn;
 mod spawned;
@@ -201,6 +202,8 @@ impl<'de> Deserialize<'de> for Finished {
 }
 
 pub(crate) use notes::Notes;
+#[doc(hidden)]
+pub use private::check_folder;
 pub(crate) use running::Running;
 pub(crate) use spawn::{SpawnError, Start, spawn};
 #[cfg(test)]

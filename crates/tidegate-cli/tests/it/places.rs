@@ -88,3 +88,19 @@ fn file_where_the_folder_of_a_store_should_be_is_told_and_not_passed_over() {
         std::fs::remove_file(&place).unwrap();
     }
 }
+
+#[test]
+fn folder_of_a_store_that_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scene = Scene::with(GOOD);
+    let folder = scene.path().join(".tidegate");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+    for command in ["list", "run"] {
+        let answer = scene.call(&[command]);
+        let told = "other users may write to it (its mode is 0777); take that right away with chmod \
+                    go-w\n";
+        assert!(answer.err.ends_with(told), "{command}: {}", answer.err);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{command}");
+    }
+}

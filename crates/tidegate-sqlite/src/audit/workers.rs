@@ -39,6 +39,30 @@ pub(super) fn strays(connection: &Connection, findings: &mut Vec<Finding>) -> Re
     Ok(())
 }
 
+/// Workers of which nobody here can tell whether they live: their tasks stay theirs.
+pub(super) fn unknown(
+    connection: &Connection,
+    place: &Place,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Error> {
+    let mut select = connection.prepare(WORKERS)?;
+    let mut workers = select.query([])?;
+    while let Some(row) = workers.next()? {
+        let worker = worker_id(row.get(0)?);
+        let Err(error) = place.locks.is_alive(worker) else { continue };
+        let (name, owns): (String, i64) = (row.get(1)?, row.get(2)?);
+        let (number, tasks) = (worker.0, if owns == 1 { "task" } else { "tasks" });
+        findings.push(Finding::new(
+            "silent",
+            format!(
+                "cannot tell whether worker {number} ({name}) lives, which owns {owns} {tasks}: \
+                 {error}; use the store as the user that began it, then others take over"
+            ),
+        ));
+    }
+    Ok(())
+}
+
 /// Who seems to be silent, with its last sign, and when that was looked at.
 pub(super) struct Silent {
     signs: HashMap<WorkerId, SystemTime>,

@@ -9,6 +9,8 @@ mod bells;
 mod conformance;
 mod depth;
 mod files;
+#[cfg(unix)]
+mod foreign;
 mod opening;
 mod processes;
 mod support;

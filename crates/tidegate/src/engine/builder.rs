@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tidegate_core::Timestamp;
 use tidegate_core::graph::nearest;
+#[cfg(unix)]
+use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::{InvalidLimit, Limit};
 use tidegate_core::load::{Sample, StartBelow};
 use tidegate_core::memory::MemoryStore;
@@ -532,6 +534,8 @@ impl EngineBuilder {
             slots: if serves { self.config.slots } else { 0 },
         };
         let id = store.enlist(worker).await?;
+        #[cfg(unix)]
+        clear_notes(&*store, id).await;
         let logs = self.config.logs.take().or_else(|| store.logs());
         #[cfg(unix)]
         let running = crate::process::Running::default();
@@ -581,6 +585,20 @@ impl EngineBuilder {
         let worker = Worker::new(shared.clone(), messages, reports, id, states, max, beside);
         tokio::spawn(worker.run());
         Ok(Engine { shared })
+    }
+}
+
+/// A worker that has just presented itself has no notes. If there are such, a database that was here
+/// before had a worker of the same number, which has died: what it has left running is ended. If that
+/// is not possible they are put aside.
+#[cfg(unix)]
+async fn clear_notes(store: &dyn Store, worker: WorkerId) {
+    let Err(error) = super::look::end_commands(store, worker).await else { return };
+    let Some(notes) = store.notes(worker) else { return };
+    let aside = notes.with_added_extension("old");
+    tracing::warn!(%error, notes = %aside.display(), "cannot end what a worker before has left");
+    if let Err(error) = tokio::fs::rename(&notes, aside).await {
+        tracing::warn!(%error, notes = %notes.display(), "cannot put the notes aside");
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn look(store: Arc<dyn Store>, runs: Vec<RunId>) -> Result<Seen
 
 /// Ends the commands that a dead worker has left running: none of its tasks may be run again before.
 #[cfg(unix)]
-async fn end_commands(store: &dyn Store, worker: WorkerId) -> io::Result<()> {
+pub(super) async fn end_commands(store: &dyn Store, worker: WorkerId) -> io::Result<()> {
     let Some(notes) = store.notes(worker) else { return Ok(()) };
     let ended = crate::process::end_all(&notes).await?;
     if ended > 0 {

@@ -124,8 +124,12 @@ impl Book {
         self.rewrite_above = self.size.saturating_mul(REWRITE_GROWTH);
         let text: String = self.open.values().map(String::as_str).collect();
         let new = path.with_added_extension("new");
-        let mut file = private(options().create(true).open(&new)?)?;
-        file.set_len(0)?;
+        // Left by one that died while it did this; whatever it is, it is not written into.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = private(options().create_new(true).open(&new)?)?;
         file.write_all(text.as_bytes())?;
         // A reader sees the one or the other, both true.
         fs::rename(&new, path)?;

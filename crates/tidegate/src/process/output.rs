@@ -214,7 +214,10 @@ impl Log {
         if let Some(parent) = path.parent() {
             match rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK) {
                 Err(Errno::NOENT) => create_folder(parent)?,
-                usable => usable?,
+                usable => {
+                    usable?;
+                    super::check_folder(parent)?;
+                }
             }
         }
         Ok(Log { path: path.to_owned(), file: None, room: max, dropped: 0, error: None })
@@ -230,7 +233,8 @@ impl Log {
             Some(file) => file,
             none => {
                 let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(true).mode(0o600);
+                // New: a link that somebody has put there since is not followed.
+                options.write(true).create_new(true).mode(0o600);
                 let file = options.open(&self.path)?;
                 // Whatever the umask takes away.
                 file.set_permissions(PermissionsExt::from_mode(0o600))?;
@@ -265,7 +269,7 @@ fn create_folder(path: &Path) -> io::Result<()> {
             create_folder(path)
         }
         // Somebody else may be just about to write there too.
-        (Err(error), _) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        (Err(error), _) if error.kind() == ErrorKind::AlreadyExists => super::check_folder(path),
         (Err(error), _) => Err(error),
     }
 }
@@ -295,6 +299,32 @@ mod tests {
             writer.write_all(b"others").unwrap();
         });
         assert_eq!(taken, b"leader");
+    }
+
+    #[test]
+    fn link_in_place_of_a_log_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, victim) = (folder.path().join("run/log"), folder.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        let mut log = Log::create(&path, 100).unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        log.write(b"output");
+        assert!(log.error.is_some());
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        // One that is there before is taken away, and what it leads to is not.
+        Log::create(&path, 100).unwrap().write(b"output");
+        assert_eq!(fs::read(&path).unwrap(), b"output");
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn folder_of_logs_that_others_may_write_to_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        fs::create_dir(&run).unwrap();
+        fs::set_permissions(&run, PermissionsExt::from_mode(0o777)).unwrap();
+        let error = Log::create(&run.join("log"), 100).err().unwrap().to_string();
+        assert!(error.contains("other users may write to it (its mode is 0777)"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Reading what a worker has noted: which of its commands may still be running.
 
 use super::group::Group;
+use super::private;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 /// A command that was begun and is not known to be over.
@@ -20,10 +21,12 @@ pub(super) struct NotedGroup {
     pub(super) boot: String,
 }
 
-/// What the notes say is unfinished; nothing if there are none.
+/// What the notes say is unfinished; nothing if there are none. What they name is ended, so they have
+/// to be the user's own.
 pub(super) fn unfinished(path: &Path) -> io::Result<Vec<Unfinished>> {
-    match std::fs::read(path) {
-        Ok(text) => Ok(parse(&text)),
+    let mut text = Vec::new();
+    match private::open_file(path).and_then(|mut notes| notes.read_to_end(&mut text)) {
+        Ok(_) => Ok(parse(&text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -69,6 +72,19 @@ mod tests {
 
     fn tokens(text: &str) -> Vec<String> {
         parse(text.as_bytes()).into_iter().map(|command| command.token).collect()
+    }
+
+    #[test]
+    fn pipe_or_link_in_place_of_notes_is_neither_read_nor_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let error = unfinished(&pipe).unwrap_err().to_string();
+        assert!(error.ends_with("it is a named pipe, and must be a regular file; remove it"));
+        std::fs::write(folder.path().join("notes"), "begin a\n").unwrap();
+        std::os::unix::fs::symlink("notes", &link).unwrap();
+        assert!(unfinished(&link).is_err());
     }
 
     #[test]

@@ -31,6 +31,8 @@ mod load;
 mod many;
 mod monitors;
 mod nesting;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod old_notes;
 mod parking;
 mod pauses;
 mod retention;
