@@ -18,8 +18,11 @@
 //! - While starts are held, nothing is claimed but runs that somebody waits for, and what was claimed
 //!   ahead is handed back; what has begun goes on.
 //! - A turn that failed is handed in again: with what the worker has to report, which must not be
-//!   lost, and with everything else too if the answer is all that was lost.
+//!   lost, and with everything else too if the answer is all that was lost. Callers are not kept
+//!   waiting for ever by that: after some tries they are told that the outcome is unknown.
+//! - A worker that closes and has nothing to report wants nothing more of the store.
 
+mod failed_turn;
 mod words;
 
 pub use words::{End, Input, Readings, Said, SubmitError, Ticket, Todo};
@@ -28,7 +31,7 @@ use crate::Timestamp;
 use crate::lifecycle::{Event, Fence, State, WorkerId};
 use crate::store::{
     Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Happened, NewRun, Record, Request, RunKey,
-    StoreError, TaskKey, Turn, TurnId, Turned,
+    TaskKey, Turn, TurnId, Turned,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -133,6 +136,8 @@ struct InFlight {
     submits: Vec<Ticket>,
     requests: Vec<Ticket>,
     pause: Duration,
+    /// How often it failed.
+    failures: u32,
     /// Whether it failed and has not been handed in again.
     failed: bool,
 }
@@ -195,7 +200,7 @@ impl Dispatcher {
             Input::Said { task, fence, said } => self.hear(task, fence, said),
             Input::Stops(run, task) => self.stop(run, task),
             Input::Answered(Ok(turned)) => self.move_on(turned),
-            Input::Answered(Err(error)) => self.hold(error),
+            Input::Answered(Err(error)) => self.on_failed_turn(error),
             Input::Retry => {
                 if let Some(in_flight) = &mut self.in_flight {
                     in_flight.failed = false;
@@ -238,6 +243,11 @@ impl Dispatcher {
     /// Whether the task is this worker's and the store has not heard of its end.
     pub fn owns(&self, task: TaskKey) -> bool {
         self.tasks.contains_key(&task)
+    }
+
+    /// The same of one claim of the task.
+    pub fn owns_claim(&self, task: TaskKey, fence: Fence) -> bool {
+        self.tasks.get(&task).is_some_and(|owned| owned.fence == fence)
     }
 
     /// How many tasks have said something that the store has not been told.
@@ -437,6 +447,9 @@ impl Dispatcher {
             let again = !in_flight.failed && in_flight.turn.again;
             return again.then(|| in_flight.turn.clone());
         }
+        if self.closing && self.is_idle() {
+            return None;
+        }
         // What time frees is claimed in the same turn.
         self.hungry |= self.looks_at_clock && self.alarm.is_some_and(|alarm| alarm <= now);
         let expected = self.expected();
@@ -479,6 +492,7 @@ impl Dispatcher {
             submits: submitters,
             requests: requesters,
             pause: RETRY.0,
+            failures: 0,
             failed: false,
         });
         Some(turn)
@@ -774,43 +788,6 @@ impl Dispatcher {
         }
     }
 
-    /// The turn in flight failed.
-    fn hold(&mut self, error: StoreError) {
-        let Some(in_flight) = &mut self.in_flight else { return };
-        self.readings.failed_turns += 1;
-        self.asks_all = true;
-        in_flight.failed = true;
-        let pause = in_flight.pause;
-        in_flight.pause = (pause * 2).min(RETRY.1);
-        let turn = Arc::make_mut(&mut in_flight.turn);
-        let unknown = matches!(error, StoreError::Unknown(_)) || turn.again;
-        turn.again = true;
-        if !unknown {
-            // Nothing was done: whoever asked can be told so. What the worker has to report stays.
-            (turn.submits, turn.requests, turn.claim) = Default::default();
-            in_flight.asks_all = false;
-            let submits = std::mem::take(&mut in_flight.submits);
-            let requests = std::mem::take(&mut in_flight.requests);
-            self.refuse(submits, requests, &error);
-        }
-        if !matches!(error, StoreError::Unknown(_)) {
-            // Who has come since would wait for as long as the store fails.
-            let submits = self.submits.drain(..).map(|(_, ticket)| ticket).collect();
-            let requests = self.requests.drain(..).map(|(_, ticket)| ticket).collect();
-            self.refuse(submits, requests, &error);
-        }
-        self.todos.push(Todo::RetryAfter(pause, error));
-    }
-
-    /// Nothing was done of this.
-    fn refuse(&mut self, submits: Vec<Ticket>, requests: Vec<Ticket>, error: &StoreError) {
-        let failed = || SubmitError::Store(error.clone());
-        let submits = submits.into_iter().map(|ticket| Todo::Submitted(ticket, Err(failed())));
-        self.todos.extend(submits);
-        let requests = requests.into_iter();
-        self.todos.extend(requests.map(|ticket| Todo::Granted(ticket, Err(error.clone()))));
-    }
-
     /// Nothing new starts until it may again. What was claimed ahead goes back to the store, where
     /// others can take it; what of it somebody waits for is claimed again, where it stood.
     fn hold_starts(&mut self, hold: bool) {
@@ -841,6 +818,7 @@ impl Dispatcher {
             Phase::Active | Phase::Over => None,
         });
         self.spared = spared;
+        self.forget_failed_turn();
     }
 
     /// Everything for whose phase there is a way is handed back in that way.

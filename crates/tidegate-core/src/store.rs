@@ -1039,7 +1039,17 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    fn cause(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+    /// The same cause, for an error that means something else.
+    pub(crate) fn shared_cause(&self) -> Arc<dyn std::error::Error + Send + Sync> {
+        match self {
+            StoreError::Unusable(cause)
+            | StoreError::Failed(cause)
+            | StoreError::Unknown(cause) => cause.clone(),
+        }
+    }
+
+    /// What the store itself says, without what that means for the caller.
+    pub fn cause(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
         match self {
             StoreError::Unusable(cause)
             | StoreError::Failed(cause)

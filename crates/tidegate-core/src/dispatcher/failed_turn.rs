@@ -1,0 +1,79 @@
+//! A turn that the store did not take, or that may have been taken.
+
+use super::words::{SubmitError, Ticket, Todo};
+use super::{Dispatcher, InFlight, RETRY};
+use crate::store::StoreError;
+use std::sync::Arc;
+
+/// After this many failures of one turn, about five seconds, callers whose submit or request is in it
+/// are told that the outcome is unknown.
+const CALLER_TRIES_MAX: u32 = 8;
+
+impl InFlight {
+    /// Whether the outcome is of interest to a worker that closes: the turn reports something, a
+    /// caller waits for it, or it may have claimed something.
+    fn matters_at_close(&self) -> bool {
+        let claims = self.turn.claim.units + self.turn.claim.ahead > 0;
+        let is_awaited = !self.submits.is_empty() || !self.requests.is_empty();
+        claims || is_awaited || !self.turn.changes.is_empty()
+    }
+}
+
+impl Dispatcher {
+    /// The turn in flight failed.
+    pub(super) fn on_failed_turn(&mut self, error: StoreError) {
+        let Some(in_flight) = &mut self.in_flight else { return };
+        self.readings.failed_turns += 1;
+        self.asks_all = true;
+        in_flight.failed = true;
+        in_flight.failures += 1;
+        let pause = in_flight.pause;
+        in_flight.pause = (pause * 2).min(RETRY.1);
+        let turn = Arc::make_mut(&mut in_flight.turn);
+        let unknown = matches!(error, StoreError::Unknown(_)) || turn.again;
+        turn.again = true;
+        if !unknown {
+            // Nothing was done: callers can be told so. What the worker has to report stays.
+            (turn.submits, turn.requests, turn.claim) = Default::default();
+            in_flight.asks_all = false;
+        }
+        let is_hopeless = in_flight.failures >= CALLER_TRIES_MAX;
+        if !unknown || is_hopeless {
+            let submits = std::mem::take(&mut in_flight.submits);
+            let requests = std::mem::take(&mut in_flight.requests);
+            // An earlier try may have done it, whatever this one says.
+            let unknown = unknown.then(|| StoreError::Unknown(error.shared_cause()));
+            self.refuse(submits, requests, unknown.as_ref().unwrap_or(&error));
+        }
+        if !matches!(error, StoreError::Unknown(_)) || is_hopeless {
+            // Callers that have come since would wait for as long as the store fails. Nothing of
+            // theirs was handed in.
+            let submits = self.submits.drain(..).map(|(_, ticket)| ticket).collect();
+            let requests = self.requests.drain(..).map(|(_, ticket)| ticket).collect();
+            let undone = match &error {
+                StoreError::Unknown(cause) => StoreError::Failed(cause.clone()),
+                error => error.clone(),
+            };
+            self.refuse(submits, requests, &undone);
+        }
+        self.todos.push(Todo::RetryAfter(pause, error));
+        self.forget_failed_turn();
+    }
+
+    /// A worker that closes does not try again what nobody wants to know.
+    pub(super) fn forget_failed_turn(&mut self) {
+        let is_forgotten = |turn: &mut InFlight| turn.failed && !turn.matters_at_close();
+        if self.closing {
+            self.in_flight.take_if(is_forgotten);
+        }
+    }
+
+    /// Answers callers with the error.
+    fn refuse(&mut self, submits: Vec<Ticket>, requests: Vec<Ticket>, error: &StoreError) {
+        let failed = || SubmitError::Store(error.clone());
+        let submits = submits.into_iter().map(|ticket| Todo::Submitted(ticket, Err(failed())));
+        self.todos.extend(submits);
+        let requests = requests.into_iter();
+        self.todos.extend(requests.map(|ticket| Todo::Granted(ticket, Err(error.clone()))));
+    }
+}
