@@ -1,4 +1,4 @@
-//! Stopping commands together with the process that runs them.
+//! Stopping commands together with the process that runs them, for a while or for good.
 
 use super::Engine;
 
@@ -18,5 +18,16 @@ impl Engine {
     /// Lets the [commands](crate::Task::command) that run here go on (SIGCONT).
     pub fn unsuspend_commands(&self) {
         self.shared.running.unsuspend();
+    }
+
+    /// Kills the [commands](crate::Task::command) that run here, with everything in their process
+    /// groups (SIGKILL), and each that begins later. For a process that is about to exit without waiting
+    /// for anything; it may be called from any thread, and does not wait either.
+    ///
+    /// [`shutdown_now`](Self::shutdown_now) does this too, and hands the tasks back. While the engine is
+    /// not shutting down, a task whose command was killed has failed. What checks a
+    /// [condition](crate::condition::command) is killed when its wait is dropped.
+    pub fn kill_commands(&self) {
+        self.shared.running.kill();
     }
 }

@@ -1,13 +1,27 @@
-//! The commands that are running, so that all of them can be stopped for a while.
+//! The commands that are running, so that all of them can be stopped for a while, or killed.
 
 use super::group::Group;
 use crate::sync::{Mutex, lock};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// The commands of one engine.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Running(Arc<Mutex<HashMap<i32, Group>>>);
+pub(crate) struct Running(Arc<RunningGroups>);
+
+#[derive(Debug, Default)]
+struct RunningGroups {
+    groups: Mutex<HashMap<i32, Group>>,
+    /// Whether all were killed. Read-locked from before a command is started until it is listed, so
+    /// that none is started and missed.
+    killed: RwLock<bool>,
+}
+
+/// The right to start a command, until it is listed.
+pub(super) struct Admission<'r> {
+    running: &'r Running,
+    killed: RwLockReadGuard<'r, bool>,
+}
 
 /// A command is in the list as long as this is.
 #[derive(Debug)]
@@ -17,26 +31,50 @@ pub(super) struct Listed {
 }
 
 impl Running {
-    pub(super) fn list(&self, group: Group) -> Listed {
-        lock(&self.0).insert(group.number(), group);
-        Listed { running: self.clone(), group }
+    pub(super) fn admit(&self) -> Admission<'_> {
+        let killed = self.0.killed.read().unwrap_or_else(PoisonError::into_inner);
+        Admission { running: self, killed }
     }
 
     /// Stops all. Those whose leader has ended are ending, and are left to it.
     pub(crate) fn suspend(&self) {
-        let groups: Vec<Group> = lock(&self.0).values().copied().collect();
-        groups.iter().filter(|group| group.has_own_leader()).for_each(|group| group.suspend());
+        self.groups().into_iter().filter(|group| group.has_own_leader()).for_each(Group::suspend);
     }
 
     /// Lets all go on.
     pub(crate) fn unsuspend(&self) {
-        let groups: Vec<Group> = lock(&self.0).values().copied().collect();
-        groups.iter().filter(|group| group.has_own_leader()).for_each(|group| group.unsuspend());
+        self.groups().into_iter().filter(|group| group.has_own_leader()).for_each(Group::unsuspend);
+    }
+
+    /// Kills all, and each that is started later.
+    pub(crate) fn kill(&self) {
+        *self.0.killed.write().unwrap_or_else(PoisonError::into_inner) = true;
+        for group in self.groups() {
+            match group.has_own_leader() {
+                true => group.kill(),
+                false => group.kill_rest(),
+            }
+        }
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        lock(&self.0.groups).values().copied().collect()
+    }
+}
+
+impl Admission<'_> {
+    /// Lists a command that was started.
+    pub(super) fn list(self, group: Group) -> Listed {
+        if *self.killed {
+            group.kill();
+        }
+        lock(&self.running.0.groups).insert(group.number(), group);
+        Listed { running: self.running.clone(), group }
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        lock(&self.running.0).remove(&self.group.number());
+        lock(&self.running.0.groups).remove(&self.group.number());
     }
 }

@@ -58,6 +58,7 @@ pub(crate) fn spawn(command: &Command, start: Start<'_>) -> Result<Spawned, Spaw
     let noted = start.notes.map(|(notes, token)| notes.begin(token)).transpose();
     let noted = noted.map_err(SpawnError::Notes)?;
     let token = noted.as_ref().map(|noted| noted.token());
+    let admission = start.running.map(Running::admit);
     let (child, stdout, stderr) = match begin(command, &start.env, token) {
         Ok(begun) => begun,
         Err(error) => {
@@ -71,7 +72,7 @@ pub(crate) fn spawn(command: &Command, start: Start<'_>) -> Result<Spawned, Spaw
     let group = number.and_then(Group::new).expect("a child that was not waited for has a number");
     let output = Output::new(stdout, stderr, log);
     // From here on, dropping it ends the command: also where its group cannot be noted.
-    let listed = start.running.map(|running| running.list(group));
+    let listed = admission.map(|admission| admission.list(group));
     let spawned = Spawned::new(child, group, output, (noted, listed), start.grace);
     spawned.note().map_err(SpawnError::Notes)?;
     Ok(spawned)
