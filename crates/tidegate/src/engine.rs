@@ -16,6 +16,7 @@ mod entry;
 mod event;
 mod explain;
 mod fan_out;
+mod health;
 mod hook;
 mod keys;
 mod load;
@@ -41,6 +42,7 @@ pub use builder::{Config, ConfigError, EngineBuilder, StartError};
 pub use child::Child;
 pub use event::{Event, Missed, Subscription, What};
 pub use explain::Explanation;
+pub use health::{EngineHealth, HealthChanges};
 pub(crate) use hook::Hook;
 pub use hook::{EntryEvent, EntryStage};
 pub use metrics::{Metric, MetricKind, Metrics};
@@ -135,6 +137,7 @@ pub(crate) struct Shared {
     /// How many slots there may be.
     slots: RangeInclusive<u32>,
     closing: watch::Sender<shutdown::Stage>,
+    health: watch::Sender<EngineHealth>,
     clock: Clock,
     /// After so long a wait of a parkable task becomes a row.
     park_after: Duration,
@@ -349,6 +352,12 @@ impl Engine {
     /// stopped. A second call is harmless and returns the same report. With a [`Shutdown`] instead of
     /// the grace, what waits and goes on soon enough may end too.
     ///
+    /// It returns at the latest ten seconds after the grace, also if the store fails, does not answer,
+    /// or a body cannot be stopped. The report then [names](ShutdownReport::unstored) the tasks whose
+    /// ends are not known to be stored. The store still counts them as this worker's, and the worker as
+    /// alive until the process ends or the last [`Engine`] and [`Run`] of it are dropped; then another
+    /// worker takes them over.
+    ///
     /// # Cancel safety
     /// Dropping the future changes nothing: the worker goes on stopping.
     pub async fn shutdown(&self, how: impl Into<Shutdown>) -> ShutdownReport {
@@ -395,7 +404,8 @@ impl Engine {
     }
 
     /// [Shuts down](Self::shutdown) without any grace: what computes is dropped and handed back at once,
-    /// also while another shutdown gives it time.
+    /// also while another shutdown gives it time. Commands are killed. It returns within five seconds,
+    /// whatever the store does.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing: the worker goes on stopping.
@@ -422,7 +432,8 @@ impl Shared {
 
     async fn ask(&self, request: Request) -> Result<Granted, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let _ = self.inbox.send(Message::Request(request, reply));
+        let sent = self.inbox.send(Message::Request(request, reply));
+        sent.map_err(|_| StoreError::Failed(Arc::new(Gone)))?;
         answer.await.unwrap_or_else(|_| Err(StoreError::Unknown(Arc::new(Gone))))
     }
 

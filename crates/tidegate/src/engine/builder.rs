@@ -566,6 +566,7 @@ impl EngineBuilder {
             missed: Default::default(),
             slots: self.config.slots..=self.config.most_slots(),
             closing: watch::channel(Default::default()).0,
+            health: Default::default(),
             clock: self.clock,
             park_after: self.config.park_after,
             watch: self.watch,

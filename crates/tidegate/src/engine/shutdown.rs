@@ -8,6 +8,22 @@ use tokio::sync::watch;
 /// What a body has after it was told, before it is dropped.
 pub(super) const AFTER_TELLING: Duration = Duration::from_secs(5);
 
+/// After the grace, how long a worker waits for its bodies to go and for the store to take their
+/// ends: [`AFTER_TELLING`], and four seconds for the store.
+pub(super) const GIVE_UP_AFTER: Duration = Duration::from_secs(9);
+
+/// The same where nothing has any grace.
+pub(super) const GIVE_UP_NOW: Duration = Duration::from_secs(4);
+
+/// How long a worker that is done waits for the store to take it off its list.
+pub(super) const SIGN_OFF_MAX: Duration = Duration::from_secs(8);
+
+/// So much of it is left when a worker gives up.
+pub(super) const SIGN_OFF_RESERVE: Duration = Duration::from_secs(1);
+
+/// Tasks that a report names as not stored; the rest is counted.
+pub(super) const UNSTORED_MAX: usize = 1_000;
+
 /// How an engine is to stop. A duration is one: the grace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shutdown {
@@ -55,6 +71,15 @@ pub struct ShutdownReport {
     pub handed_back: Vec<(RunId, String)>,
     /// Of these, those that had to be dropped while they computed.
     pub dropped: Vec<(RunId, String)>,
+    /// Tasks of which the store is not known to have taken how they ended, or that they were handed
+    /// back, because it failed or did not answer; by run and name, the first thousand. Also tasks whose
+    /// body could not be stopped. The worker that takes them over enters them again, whatever was
+    /// counted as finished here.
+    pub unstored: Vec<(RunId, String)>,
+    /// How many these are.
+    pub unstored_total: u64,
+    /// Why they could not be stored, in words.
+    pub store_error: Option<String>,
 }
 
 pub(super) fn has_begun(stage: &watch::Sender<Stage>) -> bool {

@@ -4,11 +4,15 @@
 //! for dead workers (a task of its own) and the next timer. Nothing in it can fail: what the store
 //! refuses comes back as an answer, and what a body does happens in its own task.
 
+mod closing;
+
+use self::closing::ClosingState;
 use super::event::{Event, What};
-use super::look::{self, Seen, look};
+use super::health::NoAnswer;
+use super::look::{Seen, look};
 use super::monitor::Beside;
 use super::run::{Cell, Over};
-use super::shutdown::{AFTER_TELLING, Shutdown, ShutdownReport, Stage};
+use super::shutdown::{ShutdownReport, Stage};
 use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry, workflows};
 use crate::context::States;
 use crate::slot::{Ended as Counted, SlotToken};
@@ -54,6 +58,9 @@ const LINGER: Duration = Duration::from_millis(2);
 /// as some of them use it: one that stood in line for its slot needs three.
 const MOMENTS_MAX: usize = 8;
 
+/// A request that the store has not answered for so long is told of as a failing store.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
 /// Messages taken in before the store is turned to again.
 const MESSAGES_MAX: usize = 4_096;
 
@@ -75,6 +82,8 @@ pub(super) struct Worker {
     submits: HashMap<Ticket, (RunId, oneshot::Sender<Result<Submitted, SubmitError>>)>,
     requests: HashMap<Ticket, oneshot::Sender<Result<Granted, StoreError>>>,
     entries: HashMap<TaskKey, Live>,
+    /// Entries that have ended otherwise than by success, until that is stored.
+    ending: Vec<Arc<entry::Entry>>,
     cells: BTreeMap<RunId, Vec<Weak<Cell>>>,
     /// The last of these whose end was looked up.
     looked_up: Option<RunId>,
@@ -96,9 +105,11 @@ pub(super) struct Worker {
     compares: bool,
     watch_at: Instant,
     retry_at: Option<Instant>,
+    /// Whether the store fails, which was told.
+    store_fails: bool,
     /// Until then a turn that can wait does so, for more to tell.
     linger_until: Instant,
-    closing: Option<Closing>,
+    closing: Option<ClosingState>,
     metrics: Metrics,
     idle_since: Option<Instant>,
 }
@@ -117,15 +128,6 @@ struct Live {
     /// Whether it has succeeded, and what it returned, until its end is recorded.
     succeeded: bool,
     output: Option<Bytes>,
-}
-
-struct Closing {
-    /// When the next step is due: first what computes is told, then it is dropped.
-    next: Option<Instant>,
-    told: bool,
-    /// What is over by then may wait on.
-    waits_until: Option<Instant>,
-    report: ShutdownReport,
 }
 
 /// What the loop wakes up for.
@@ -165,6 +167,7 @@ impl Worker {
             submits: HashMap::new(),
             requests: HashMap::new(),
             entries: HashMap::new(),
+            ending: Vec::new(),
             cells: BTreeMap::new(),
             looked_up: None,
             reserved: None,
@@ -180,6 +183,7 @@ impl Worker {
             compares: false,
             watch_at: Instant::now(),
             retry_at: None,
+            store_fails: false,
             linger_until: Instant::now(),
             closing: None,
             metrics: Metrics::default(),
@@ -209,17 +213,10 @@ impl Worker {
             self.perform();
             self.hand_in();
             self.publish_metrics();
-            if self.closing.is_some() && self.is_idle() {
+            if self.is_closed() {
                 return self.finish().await;
             }
         }
-    }
-
-    /// Whether nothing is left to be done. A command that somebody has cancelled is not this worker's any
-    /// more, and it is still this worker who sees to its end.
-    fn is_idle(&self) -> bool {
-        let is_ending = |live: &Live| live.manner == Manner::Orderly && !live.succeeded;
-        self.dispatcher.is_idle() && self.turn.is_none() && !self.entries.values().any(is_ending)
     }
 
     /// Waits for the next thing to happen.
@@ -304,11 +301,7 @@ impl Worker {
                 self.reached = reached;
             }
             Message::Close(how) => self.close(how),
-            Message::CloseNow => {
-                self.close(Shutdown::new(Duration::ZERO));
-                // First they are told, then they are dropped.
-                (0..2).for_each(|_| self.close_harder(Instant::now()));
-            }
+            Message::CloseNow => self.close_now(),
             Message::Pulse => self.look_at_clock(Instant::now()),
         }
     }
@@ -419,8 +412,11 @@ impl Worker {
         if matches!(end, End::Succeeded { .. }) {
             return;
         }
-        let live = self.entries.remove(&task);
-        let Some(live) = live.filter(|live| live.entry.ends_others(end)) else { return };
+        let Some(live) = self.entries.remove(&task) else { return };
+        self.ending.push(live.entry.clone());
+        if !live.entry.ends_others(end) {
+            return;
+        }
         let (run, plan) = live.entry.its_run();
         self.stop_run(run, &plan, task);
         if plan.items_of().is_some() {
@@ -501,12 +497,7 @@ impl Worker {
                     live.abort.abort();
                 }
             }
-            Todo::NotStarted(claimed) => {
-                if let Some(closing) = &mut self.closing {
-                    let name = claimed.plan.graph().name(claimed.index).to_owned();
-                    closing.report.handed_back.push((claimed.run, name));
-                }
-            }
+            Todo::NotStarted(claimed) => self.hand_back_unstarted(claimed),
             Todo::Submitted(ticket, submitted) => {
                 let Some((id, reply)) = self.submits.remove(&ticket) else { return };
                 match &submitted {
@@ -530,6 +521,7 @@ impl Worker {
                 tracing::warn!(%error, ?pause, "the store did not take a turn; trying again");
                 self.retry_at = Some(Instant::now() + pause);
                 self.compares = true;
+                self.note_store_health(Some(error));
             }
         }
     }
@@ -666,7 +658,12 @@ impl Worker {
             self.metrics.turn_time += since.elapsed();
         }
         self.linger_until = Instant::now() + LINGER;
+        let is_taken = answer.is_ok();
         self.dispatcher.handle(Input::Answered(answer));
+        if is_taken {
+            self.note_store_health(None);
+            self.ending.retain(|entry| self.dispatcher.owns_claim(entry.key, entry.fence));
+        }
         // A turn that is to be handed in again keeps its units.
         if self.dispatcher.units_in_flight() == 0 {
             self.granted = self.reserved.take();
@@ -699,6 +696,20 @@ impl Worker {
         }
     }
 
+    /// Tells of a store that begins to fail, or takes requests again.
+    fn note_store_health(&mut self, error: Option<StoreError>) {
+        if self.store_fails != error.is_some() {
+            self.store_fails = error.is_some();
+            self.shared.note_store_health(error);
+        }
+    }
+
+    /// When the request in flight is too late, unless that was told.
+    fn answer_due(&self) -> Option<Instant> {
+        let (_, since, _) = self.turn.as_ref().filter(|_| !self.store_fails)?;
+        Some(*since + ANSWER_MAX)
+    }
+
     /// Takes in what tasks have said so far, if anything.
     fn receive_reports(&mut self) -> bool {
         while self.heard.len() < MESSAGES_MAX
@@ -717,10 +728,11 @@ impl Worker {
             Instant::now() + at.since(self.shared.now()).min(self.shared.watch.every)
         });
         let limit = self.limits.peek().map(|Reverse((at, ..))| *at);
-        let close = self.closing.as_ref().and_then(|closing| closing.next);
+        let close = self.next_close();
         let can_wait = self.dispatcher.can_wait() && self.dispatcher.news() > 0;
         let linger = can_wait.then_some(self.linger_until);
-        let others = [alarm, limit, close, self.retry_at, linger].into_iter().flatten();
+        let answer = self.answer_due();
+        let others = [alarm, limit, close, self.retry_at, linger, answer].into_iter().flatten();
         others.fold(self.watch_at, Instant::min)
     }
 
@@ -741,10 +753,9 @@ impl Worker {
         if self.watch_at <= now {
             self.watch(now);
         }
-        if let Some(closing) = &mut self.closing
-            && closing.next.is_some_and(|at| at <= now)
-        {
-            self.close_harder(now);
+        self.close_on(now);
+        if self.answer_due().is_some_and(|at| at <= now) {
+            self.note_store_health(Some(NoAnswer(ANSWER_MAX).into_error()));
         }
     }
 
@@ -818,59 +829,6 @@ impl Worker {
         let submitted: HashSet<RunId> = self.submits.values().map(|(run, _)| *run).collect();
         runs.retain(|run| !submitted.contains(run));
         runs
-    }
-
-    fn close(&mut self, Shutdown { grace, finishes_waits }: Shutdown) {
-        if self.closing.is_some() {
-            return;
-        }
-        self.shared.closing.send_replace(Stage::Closing);
-        let next = Instant::now().checked_add(grace);
-        let (told, report) = (false, ShutdownReport::default());
-        let waits_until = next.filter(|_| finishes_waits);
-        self.closing = Some(Closing { next, told, waits_until, report });
-        let waiting = self.entries.iter().filter(|(_, live)| live.waits);
-        let waiting: Vec<TaskKey> = waiting.map(|(&task, _)| task).collect();
-        waiting.into_iter().for_each(|task| self.spare(task));
-        self.dispatcher.handle(Input::Close);
-    }
-
-    /// A task waits: while the worker closes it may do so only if it goes on soon enough.
-    fn spare(&mut self, task: TaskKey) {
-        let until = self.closing.as_ref().and_then(|closing| closing.waits_until);
-        let Some(until) = until else { return };
-        let due = self.entries.get(&task).and_then(|live| live.entry.due());
-        self.dispatcher.handle(Input::Spare(task, due.is_some_and(|due| due <= until)));
-    }
-
-    fn close_harder(&mut self, now: Instant) {
-        let Some(closing) = &mut self.closing else { return };
-        if closing.told {
-            closing.next = None;
-            self.dispatcher.handle(Input::DropAll);
-            return;
-        }
-        (closing.told, closing.next) = (true, Some(now + AFTER_TELLING));
-        self.entries.values().for_each(|live| live.entry.cancel());
-    }
-
-    /// Everything of this worker is over or handed back.
-    async fn finish(mut self) {
-        if let Some(look) = self.look.take() {
-            look.abort();
-            // Whatever it came to.
-            let _ = look.await;
-        }
-        if let Some(beside) = self.beside.take() {
-            beside.stop().await;
-        }
-        // What cannot be removed says that nothing is running.
-        let _ = look::remove_notes(&*self.shared.store, self.id).await;
-        if let Err(error) = self.shared.store.dismiss(self.id).await {
-            tracing::warn!(%error, "cannot sign off; the worker will be taken for dead");
-        }
-        let report = self.closing.take().map(|closing| closing.report).unwrap_or_default();
-        self.shared.closing.send_replace(Stage::Closed(report));
     }
 
     fn publish_metrics(&mut self) {

@@ -18,6 +18,9 @@ mod disk;
 mod entries;
 mod events;
 mod explain;
+#[cfg(feature = "sqlite")]
+mod failing_file;
+mod failing_stop;
 mod faults;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod fleet;

@@ -58,6 +58,7 @@ impl EngineBuilder {
             missed: Default::default(),
             slots: self.config.slots..=self.config.most_slots(),
             closing: watch::channel(closed).0,
+            health: Default::default(),
             clock: self.clock,
             park_after: self.config.park_after,
             watch: self.watch,

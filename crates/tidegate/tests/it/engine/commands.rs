@@ -340,3 +340,32 @@ async fn a_shutdown_now_ends_a_command_that_another_gives_time() {
     assert_eq!(slow.await.unwrap(), report);
     assert!(is_gone(folder.path()));
 }
+
+/// A command that was told first would have had five seconds, and have noted that it was told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_now_kills_a_command_without_telling_it_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "exec 9>lock; flock -n 9; trap 'touch told' TERM; echo $$ >> begun; \
+                while :; do sleep 0.01; done";
+    let command = Command::shell(line).dir(folder.path());
+    let (engine, run) = started(Place::memory().engine(), Task::command("long", command)).await;
+    begun(folder.path(), 1).await;
+    let report = within(engine.shutdown_now()).await;
+    assert_eq!(report.handed_back, [(run.id(), "long".to_owned())]);
+    assert_eq!(report.unstored_total, 0);
+    assert!(is_gone(folder.path()) && !folder.path().join("told").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_commands_are_followed_by_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let task = Task::command("long", long(folder.path())).retries(1);
+    let task = task.backoff(Backoff::fixed(Duration::ZERO));
+    let (engine, run) = started(Place::memory().engine(), task).await;
+    begun(folder.path(), 1).await;
+    engine.kill_commands();
+    let task = &within(run.wait()).await.unwrap().tasks[0];
+    assert_eq!((task.kind, task.attempt), (Kind::Failed, 2));
+    assert!(task.error.as_deref().unwrap().contains("signal 9"), "{task:?}");
+    assert!(is_gone(folder.path()));
+}

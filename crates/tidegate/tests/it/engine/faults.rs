@@ -7,7 +7,6 @@ use super::gates::{
 use super::support::{Place, on_every_store, until, within};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate::engine::SubmitError;
@@ -34,7 +33,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     faults: Mutex<Vec<(Test, Fault)>>,
-    is_down: AtomicBool,
+    outage: Mutex<Option<Outage>>,
     looks: Mutex<Looks>,
     /// Held by every look that hangs.
     hanging: Arc<()>,
@@ -51,6 +50,19 @@ pub(crate) enum Looks {
     Answered,
     Panic,
     Hang,
+}
+
+/// What becomes of every turn, and of a worker that signs off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outage {
+    /// Nothing is done, and the store says so.
+    Fails,
+    /// The same, for good.
+    Unusable,
+    /// Nothing is done, and whether it was is not known.
+    Unknown,
+    /// Nothing is done, and no answer comes.
+    Hangs,
 }
 
 /// Which turn a fault is for, by what it says and what it came to.
@@ -89,10 +101,10 @@ impl std::error::Error for AsTold {}
 
 impl Faulty {
     pub(crate) async fn on(place: &Place) -> Arc<Self> {
-        let (faults, is_down, looks, hanging, worker, fuse) = Default::default();
+        let (faults, outage, looks, hanging, worker, fuse) = Default::default();
         let (blown, mended) = (Semaphore::new(0), Semaphore::new(0));
         let inner = place.store().await;
-        Arc::new(Faulty { inner, faults, is_down, looks, hanging, worker, fuse, blown, mended })
+        Arc::new(Faulty { inner, faults, outage, looks, hanging, worker, fuse, blown, mended })
     }
 
     /// This becomes of the turn after so many.
@@ -150,7 +162,23 @@ impl Faulty {
 
     /// From now on no turn is taken, or they are again.
     fn set_down(&self, is_down: bool) {
-        self.is_down.store(is_down, Ordering::SeqCst);
+        self.set_outage(is_down.then_some(Outage::Fails));
+    }
+
+    /// From now on this becomes of everything that is written.
+    pub(crate) fn set_outage(&self, outage: Option<Outage>) {
+        *self.outage.lock().unwrap() = outage;
+    }
+
+    async fn suffer_outage(&self) -> Result<(), StoreError> {
+        let outage = *self.outage.lock().unwrap();
+        match outage {
+            None => Ok(()),
+            Some(Outage::Fails) => Err(StoreError::Failed(Arc::new(AsTold))),
+            Some(Outage::Unusable) => Err(StoreError::Unusable(Arc::new(AsTold))),
+            Some(Outage::Unknown) => Err(StoreError::Unknown(Arc::new(AsTold))),
+            Some(Outage::Hangs) => std::future::pending().await,
+        }
     }
 
     /// This becomes of the looks of watchers from now on.
@@ -177,9 +205,7 @@ impl Faulty {
 
     async fn take(&self, turn: Arc<Turn>) -> Result<Turned, StoreError> {
         *self.worker.lock().unwrap() = turn.worker;
-        if self.is_down.load(Ordering::SeqCst) {
-            return Err(StoreError::Failed(Arc::new(AsTold)));
-        }
+        self.suffer_outage().await?;
         let blown = self.fuse();
         match blown {
             Some(Blown::Fails) => {
@@ -258,7 +284,10 @@ impl Store for Faulty {
     }
 
     fn dismiss(&self, worker: WorkerId) -> Answer<'_, ()> {
-        self.inner.dismiss(worker)
+        Box::pin(async move {
+            self.suffer_outage().await?;
+            self.inner.dismiss(worker).await
+        })
     }
 
     fn dead(&self) -> Answer<'_, Vec<WorkerId>> {
