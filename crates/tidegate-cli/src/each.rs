@@ -29,7 +29,7 @@ use crate::stopping::{Asked, Stopping};
 use crate::store::{self, Place};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Usual, written_short};
 use crate::waves::{awaited_text, count, plain};
-use crate::{resume, suspend};
+use crate::{health, resume, suspend};
 use flow::{Flow, Rules, Score};
 use inputs::Source;
 use std::ffi::{OsStr, OsString};
@@ -118,7 +118,7 @@ impl Whole<'_> {
         let name = self.name();
         let old = match &self.args.resume {
             None => None,
-            Some(wanted) => Some(self.find(&place, &name, wanted).await?),
+            Some(wanted) => Some(asked.unless_told(self.find(&place, &name, wanted)).await?),
         };
         let queue = store::new_queue();
         let logs = Logs::of(&place)?;
@@ -128,7 +128,10 @@ impl Whole<'_> {
         let rules = Rules { failures_max, retries: self.args.retries, slots };
         let flow = Arc::new(Flow::new(rules, name.clone(), template, teller.clone()));
         let queues = resume::queues(&queue, old.as_ref().map(|old| old.id));
-        let engine = self.start(&name, &place, queues, &logs, &flow).await?;
+        let starting = self.start(&name, &place, queues, &logs, &flow);
+        let engine = asked.unless_told(starting).await?;
+        asked.guard(&engine, &teller);
+        health::watch(&engine, &teller);
         flow.set_engine(engine.clone());
         suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
         let mut done = None;
@@ -147,12 +150,13 @@ impl Whole<'_> {
             };
         }
         let old_id = old.as_ref().map(|old| old.id);
-        let run = engine.submit(&name, self.input(old_id)).await.map_err(unusable)?;
+        let submit = engine.submit(&name, self.input(old_id)).into_future();
+        let run = asked.unless_told(async { submit.await.map_err(unusable) }).await?;
         self.tell_of_begin(&teller, &run, &name, old_id);
         let end = if self.args.null { 0 } else { b'\n' };
         let together = usize::try_from(self.args.max_args.get()).unwrap_or(usize::MAX);
         inputs::read(source, inputs::Manner { end, together }, done, &flow);
-        let ended = watch(&engine, &run, &mut asked).await?;
+        let ended = watch(&engine, &run, &teller, &mut asked).await?;
         teller.all_ended();
         let score = flow.score();
         if teller.is_json() {
@@ -306,8 +310,13 @@ fn totals(score: &Score, end: End) -> Totals {
 }
 
 /// Waits for the end of the run, or of the engine.
-async fn watch(engine: &Engine, run: &Run, asked: &mut Asked) -> Result<End, Failure> {
-    let mut stopping = Stopping::new(engine);
+async fn watch(
+    engine: &Engine,
+    run: &Run,
+    teller: &Teller,
+    asked: &mut Asked,
+) -> Result<End, Failure> {
+    let mut stopping = Stopping::new(engine, teller);
     let mut ended = Box::pin(run.wait());
     let outcome = loop {
         tokio::select! {

@@ -4,7 +4,8 @@
 //! - `choice`: which of its tasks are meant; `waves`: the plan of a dry run.
 //! - `plan`: the file as a workflow, with its `items`; `store`: where its runs are kept.
 //! - `run`: runs it, or goes on (`resume`, `retry`); `view` and `summary`: what there is to say of
-//!   that; `tell`: how it is said; `stopping`: being told to end; `suspend`: Ctrl-Z.
+//!   that; `tell`: how it is said; `stopping`: being told to end; `suspend`: Ctrl-Z; `health`: a store
+//!   that fails meanwhile.
 //! - `each`: one command over many inputs.
 //! - `submit`: gives a file to whoever serves a queue; `worker`: serves queues.
 //! - `look`: what is there of runs, and steering them.
@@ -17,6 +18,7 @@ mod args;
 mod choice;
 mod each;
 mod file;
+mod health;
 mod init;
 mod items;
 mod look;
@@ -55,6 +57,8 @@ enum Failure {
     Undone(String),
     /// The store cannot be used.
     Store(String),
+    /// The process was told to end before anything was begun.
+    Told(End),
 }
 
 impl Failure {
@@ -63,6 +67,7 @@ impl Failure {
             Failure::Wrong(_) | Failure::File(_) => ExitCode::from(2),
             Failure::Undone(_) => ExitCode::from(1),
             Failure::Store(_) => ExitCode::from(4),
+            Failure::Told(end) => ExitCode::from(exit_code(*end)),
         }
     }
 }
@@ -73,6 +78,7 @@ impl fmt::Display for Failure {
             Failure::Wrong(what) | Failure::Undone(what) => writeln!(f, "tidegate: {what}"),
             Failure::Store(what) => writeln!(f, "tidegate: the store cannot be used: {what}"),
             Failure::File(mistakes) => mistakes.fmt(f),
+            Failure::Told(_) => Ok(()),
         }
     }
 }
@@ -106,15 +112,22 @@ fn main() -> ExitCode {
         Err(asked) => print(&asked.render().to_string()),
     };
     match done {
-        Ok(End::Succeeded) => ExitCode::SUCCESS,
-        Ok(End::Failed) => ExitCode::from(1),
-        Ok(End::Cancelled) => ExitCode::from(3),
-        Ok(End::Interrupted) => ExitCode::from(130),
-        Ok(End::Terminated) => ExitCode::from(143),
+        Ok(end) => ExitCode::from(exit_code(end)),
         Err(failure) => {
             let _ = write!(io::stderr(), "{failure}");
             failure.exit_code()
         }
+    }
+}
+
+/// How the process ends when a run has come to this end.
+fn exit_code(end: End) -> u8 {
+    match end {
+        End::Succeeded => 0,
+        End::Failed => 1,
+        End::Cancelled => 3,
+        End::Interrupted => 130,
+        End::Terminated => 143,
     }
 }
 

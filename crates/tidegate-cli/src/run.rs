@@ -7,7 +7,7 @@ use crate::stopping::{Asked, Stopping};
 use crate::store::{self, Place};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Who, WriteError, Writer};
 use crate::view::View;
-use crate::{Failure, plan, resume, summary, suspend};
+use crate::{Failure, health, plan, resume, summary, suspend};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -28,6 +28,11 @@ pub(crate) enum End {
 }
 
 impl End {
+    /// Whether it came because the process was told to end.
+    pub(crate) fn was_told(self) -> bool {
+        matches!(self, End::Interrupted | End::Terminated)
+    }
+
     /// As programs are told.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -72,10 +77,14 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let old = match &args.resume {
         None => None,
         Some(wanted) => {
-            let engine = Engine::builder(&place.address).connect().await.map_err(not_started)?;
-            let found = resume::find(&engine, file, wanted, None).await;
-            engine.shutdown(Duration::ZERO).await;
-            Some(found?)
+            let find = async {
+                let engine = Engine::builder(&place.address).connect().await;
+                let engine = engine.map_err(not_started)?;
+                let found = resume::find(&engine, file, wanted, None).await;
+                engine.shutdown(Duration::ZERO).await;
+                found
+            };
+            Some(asked.unless_told(find).await?)
         }
     };
     let (only, skip) = old.as_ref().map_or((&args.only, &args.skip), |old| (&old.only, &old.skip));
@@ -84,7 +93,10 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let queue = store::new_queue();
     let logs = Logs::of(&place)?;
     let queues = resume::queues(&queue, old.as_ref().map(|old| old.id));
-    let engine = start(file, &choice, cpus, &place, queues, &logs).await?;
+    let starting = start(file, &choice, cpus, &place, queues, &logs);
+    let engine = asked.unless_told(starting).await?;
+    asked.guard(&engine, &teller);
+    health::watch(&engine, &teller);
     suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
     tell_of_limits(file, &engine, &teller).await?;
     if let Some(old) = &old {
@@ -100,16 +112,20 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let events = engine.subscribe();
     let mut done = HashSet::new();
     let run = match &old {
-        None => engine.submit(&file.name, resume::input(file, only, skip)).await,
+        None => {
+            let submit = engine.submit(&file.name, resume::input(file, only, skip)).into_future();
+            asked.unless_told(async { submit.await.map_err(unusable) }).await?
+        }
         Some(old) => {
             let retry = engine.retry(old.id).queue(queue.as_str()).only(&args.again);
-            match retry.await {
-                Ok(Retried::Begun { run, taken_over, changed, .. }) => {
+            let retry = async { retry.await.map_err(unusable) };
+            match asked.unless_told(retry).await? {
+                Retried::Begun { run, taken_over, changed, .. } => {
                     done.extend(taken_over.iter().filter_map(|name| file.graph.find(name)));
                     tell_of_retry(file, &teller, (&old.id, &run), &taken_over, &changed);
-                    Ok(run)
+                    run
                 }
-                Ok(_) => {
+                _ => {
                     let id = old.id;
                     teller.line(format!("nothing is left to do: all of run {id} has succeeded"));
                     let outcome = End::Succeeded.as_str();
@@ -117,11 +133,9 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
                     engine.shutdown(Duration::ZERO).await;
                     return say_all(writer, &mut asked, End::Succeeded).await;
                 }
-                Err(error) => Err(error),
             }
         }
     };
-    let run = run.map_err(unusable)?;
     let is_retry = old.is_some();
     let is_left = |&task: &_| choice.of(task) == Part::Runs && !done.contains(&task);
     let tasks = file.graph.tasks().filter(is_left).count() as u64;
@@ -129,21 +143,42 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     teller.tell(Fact::Run { id, name: file.name.clone(), tasks, slots });
     let of = (engine.clone(), run.id());
     let view = View::new(file, &choice, of, (&queue, is_retry), teller.clone());
-    let (end, mut view) = watch(&engine, &run, events, view, &mut asked).await?;
-    view.finish().await.map_err(unusable)?;
-    let summary = summary::look(file, &choice, &engine, &run, &queue).await;
-    let summary = summary.map_err(unusable)?;
-    summary.open().iter().for_each(|name| teller.tell(Fact::Unfinished(Who::task(name))));
-    if teller.is_json() {
-        let totals = summary::totals(file, &choice, &engine, &run, &queue).await;
-        let totals = totals.map_err(unusable)?;
-        teller.tell(Fact::Finished(Totals { outcome: end.as_str(), ..totals }));
-    } else {
-        let again = (!place.is_memory()).then(|| again(file, args));
-        let lines = summary.lines(teller.elapsed(), again.as_deref());
-        lines.into_iter().for_each(|line| teller.line(line));
+    let (end, mut view) = watch(&engine, &run, events, view, (&teller, &mut asked)).await?;
+    let again = (!place.is_memory()).then(|| again(file, args));
+    let of = (&engine, &run, queue.as_str());
+    let concluded = match view.finish().await.map_err(unusable) {
+        Ok(()) => tell_summary((file, &choice), of, &teller, end, again.as_deref()).await,
+        failed => failed,
+    };
+    match concluded {
+        // That the process was told to end says more than that the store cannot be read.
+        Err(failure) if end.was_told() => teller.line(failure.to_string().trim_end()),
+        concluded => concluded?,
     }
     say_all(writer, &mut asked, end).await
+}
+
+/// Tells how all tasks of the run have ended.
+///
+/// # Errors
+/// The store cannot be read.
+async fn tell_summary(
+    (file, choice): (&File, &Choice),
+    (engine, run, queue): (&Engine, &Run, &str),
+    teller: &Teller,
+    end: End,
+    again: Option<&str>,
+) -> Result<(), Failure> {
+    let summary = summary::look(file, choice, engine, run, queue).await.map_err(unusable)?;
+    summary.open().iter().for_each(|name| teller.tell(Fact::Unfinished(Who::task(name))));
+    if teller.is_json() {
+        let totals = summary::totals(file, choice, engine, run, queue).await.map_err(unusable)?;
+        teller.tell(Fact::Finished(Totals { outcome: end.as_str(), ..totals }));
+    } else {
+        let lines = summary.lines(teller.elapsed(), again);
+        lines.into_iter().for_each(|line| teller.line(line));
+    }
+    Ok(())
 }
 
 /// Waits until all that was told is written, or until told not to.
@@ -262,9 +297,9 @@ async fn watch<'f>(
     run: &Run,
     mut events: Subscription,
     mut view: View<'f>,
-    asked: &mut Asked,
+    (teller, asked): (&Teller, &mut Asked),
 ) -> Result<(End, View<'f>), Failure> {
-    let mut stopping = Stopping::new(engine);
+    let mut stopping = Stopping::new(engine, teller);
     let mut ended = Box::pin(run.wait());
     let mut outcome = None;
     loop {

@@ -317,6 +317,11 @@ impl Teller {
         self.shared.manner.format == Format::Json
     }
 
+    /// How many commands are under way.
+    pub(crate) fn active(&self) -> usize {
+        self.shared.lock().board.active().len()
+    }
+
     /// How much is still to be written.
     pub(crate) fn behind(&self) -> usize {
         self.shared.lock().outs.len()

@@ -8,7 +8,7 @@ use crate::store::{self, Place};
 use crate::tell::{self, Fact, How, Lines, Teller, Try, Usual, Who};
 use crate::view::cause;
 use crate::waves::{count, plain};
-use crate::{Failure, args, submit, suspend};
+use crate::{Failure, args, health, submit, suspend};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use tidegate::engine::{Happened, What};
@@ -45,15 +45,18 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
     let address = place.address.clone();
     let remembered = Remembered::default();
     let find = move |_: &str, input: Option<&[u8]>| remembered.find(&place, input);
-    let engine = builder.find_workflows(find).start().await.map_err(not_started)?;
+    let starting = builder.find_workflows(find).start();
+    let engine = asked.unless_told(async { starting.await.map_err(not_started) }).await?;
     let mut events = engine.subscribe();
     let (teller, writer) =
         tell::start(&Usual::plain(args.show), Lines::All).map_err(Failure::Wrong)?;
+    asked.guard(&engine, &teller);
+    health::watch(&engine, &teller);
     suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
     let mut view = View { engine: engine.clone(), teller, began: HashSet::new() };
     let (slots, queues) = (count(limit.most(cpus) as usize, "slot"), args.queue.join(", "));
     view.teller.line(format!("serving {queues} of {address} with {slots}; end it with Ctrl-C"));
-    let mut stopping = Stopping::new(&engine);
+    let mut stopping = Stopping::new(&engine, &view.teller);
     loop {
         tokio::select! {
             biased;
@@ -73,7 +76,9 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
     view.teller.all_ended();
     let end = match (stopping.how_told(), report) {
         // Nothing was left undone.
-        (Some(_), Some(report)) if report.handed_back.is_empty() => End::Succeeded,
+        (Some(_), Some(report)) if report.handed_back.is_empty() && report.unstored_total == 0 => {
+            End::Succeeded
+        }
         (Some(told), _) => told,
         (None, _) => return Err(by_itself()),
     };

@@ -24,6 +24,17 @@ impl Scene {
         Running { scene: self, child: command.stdout(Stdio::piped()).spawn().unwrap() }
     }
 
+    /// The binary, left running, with what it says to stderr in a file `said`.
+    pub(crate) fn begin_aloud(&self, arguments: &[&str]) -> Running<'_> {
+        let said = File::create(self.path().join("said")).unwrap();
+        self.begin_with(self.command("", arguments).stderr(said))
+    }
+
+    /// Waits until the one that was begun aloud has said this.
+    pub(crate) async fn said(&self, what: &str) {
+        until(&format!("\"{what}\" is said"), || self.read("said").contains(what)).await;
+    }
+
     pub(crate) fn read(&self, path: &str) -> String {
         fs::read_to_string(self.path().join(path)).unwrap_or_default()
     }
@@ -79,6 +90,17 @@ impl Running<'_> {
         let out = read(self.child.stdout.as_mut().unwrap());
         let err = read(self.child.stderr.as_mut().unwrap());
         Answer { code, out, err }
+    }
+
+    /// Waits for its end, which is sure to come; its exit code. What it says stays unread.
+    pub(crate) async fn exit_code(mut self) -> Option<i32> {
+        let mut status = None;
+        until("it has ended", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        status.and_then(|status| status.code())
     }
 
     /// As the system does when there is no memory left.
