@@ -263,7 +263,7 @@ fn open_lock(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = private::open_file(path, &mut options)?;
-    private::make_private(&file)?;
+    private::make_private(&file);
     Ok(file)
 }
 

@@ -62,22 +62,18 @@ pub(crate) fn check_folder(path: &Path) -> io::Result<()> {
     fs::metadata(path).map(drop)
 }
 
-/// Takes away from others what the umask leaves them of a file, and gives back what it takes from us.
-/// One that is root's is left as it is.
+/// Takes away from others what the umask leaves them of a file, and gives back what it takes from us,
+/// where files have modes. One that is root's is left as it is.
 #[cfg(unix)]
-pub(crate) fn make_private(file: &File) -> io::Result<()> {
+pub(crate) fn make_private(file: &File) {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    let found = file.metadata()?;
-    if found.uid() != user() || found.mode() & 0o7777 == 0o600 {
-        return Ok(());
+    if file.metadata().is_ok_and(|found| found.uid() == user()) {
+        let _ = file.set_permissions(PermissionsExt::from_mode(0o600));
     }
-    file.set_permissions(PermissionsExt::from_mode(0o600))
 }
 
 #[cfg(not(unix))]
-pub(crate) fn make_private(_: &File) -> io::Result<()> {
-    Ok(())
-}
+pub(crate) fn make_private(_: &File) {}
 
 /// What is told of a file.
 #[cfg(unix)]
