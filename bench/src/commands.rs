@@ -57,7 +57,7 @@ fn timed(program: &Path, arguments: &[&str], folder: &Path, lines: &Path) -> Cos
     cost
 }
 
-/// A file of so many lines.
+/// Writes a file of `count` lines.
 fn write_lines(folder: &Path, count: usize) -> PathBuf {
     let lines = folder.join("lines");
     let text: String = (0..count).map(|number| format!("{number}\n")).collect();

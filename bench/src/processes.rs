@@ -161,7 +161,7 @@ pub(crate) fn sample_beside(scale: Scale) -> Cost {
     cost.with_median([signals, cancels].concat())
 }
 
-/// The lives of so many workers together in a time.
+/// The lives that saturated workers have together in a time.
 fn saturate(workers: usize, during: Duration) -> Cost {
     let place = bare::scratch();
     let mut workers: Vec<Worker> = (0..workers).map(|_| Worker::start(place.path())).collect();
@@ -174,8 +174,8 @@ fn saturate(workers: usize, during: Duration) -> Cost {
     Cost { seconds: began.elapsed().as_secs_f64(), ..sum }
 }
 
-/// How long signals and cancels take beside a saturated worker, and what they cost their sender: so
-/// many of each, and as many submits.
+/// How long signals and cancels take beside a saturated worker, and what they cost their sender:
+/// `count` of each, and as many submits.
 fn beside(count: usize) -> (Vec<Duration>, Vec<Duration>, Cost) {
     let place = bare::scratch();
     let mut worker = Worker::start(place.path());

@@ -20,7 +20,7 @@ pub(super) struct BenchProgram {
     program: PathBuf,
 }
 
-/// Both sides, as copies: who edits and builds this tree meanwhile does not change what is measured.
+/// Both sides, as copies: a build of this tree in the meantime does not change what is measured.
 pub(super) struct BenchPrograms {
     pub(super) here: BenchProgram,
     pub(super) base: BenchProgram,
@@ -199,7 +199,6 @@ mod tests {
 
     #[test]
     fn program_without_samples_is_refused_with_the_reason() {
-        // It fails with whatever arguments.
         let old = BenchProgram { label: "abc1234".into(), program: "false".into() };
         let error = old.list_parts().expect_err("it cannot be listed");
         assert!(error.contains("abc1234 has no `sample`") && error.contains("BASELINE"), "{error}");
