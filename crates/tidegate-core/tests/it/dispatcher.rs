@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Todo};
+use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Ticket, Todo};
 use tidegate_core::graph::{Graph, Node, OnFailure, TaskIndex};
 use tidegate_core::lifecycle::{Event, Failure, Fence, Kind, Life, Rules, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Applied, Claimed, Given, RunKey, TaskKey, Told, Turn, TurnId, Turned};
+use tidegate_core::store::{
+    Applied, Claimed, Given, Request, RunKey, Scope, StoreError, TaskKey, Told, Turn, TurnId,
+    Turned,
+};
 use tidegate_core::{RunId, Timestamp};
 
 const WORKER: WorkerId = WorkerId(7);
@@ -227,4 +230,57 @@ fn what_a_turn_has_claimed_ahead_while_starts_were_being_held_is_handed_back() {
     dispatcher.handle(Input::Answered(Ok(Turned { claimed, ..Turned::default() })));
     let withdrawn = dispatcher.todos().any(|todo| matches!(todo, Todo::Withdraw(TaskKey(5), _)));
     assert!(withdrawn);
+}
+
+#[test]
+fn a_caller_whose_outcome_stays_unknown_is_told_so_and_its_turn_goes_on() {
+    let mut dispatcher = Dispatcher::new(WORKER, 100);
+    dispatcher.handle(Input::Request(Request::Unpause(Scope::Store), Ticket(1)));
+    let first = turn(&mut dispatcher, 1);
+    let unknown = || StoreError::Unknown(Arc::new(std::fmt::Error));
+    // An answer was lost, and then the store says that it fails, which is not the same.
+    let errors = [unknown()]
+        .into_iter()
+        .chain(std::iter::repeat_with(|| StoreError::Failed(Arc::new(std::fmt::Error))));
+    let mut tries = 0;
+    for error in errors {
+        tries += 1;
+        dispatcher.handle(Input::Answered(Err(error)));
+        let told = dispatcher.todos().find_map(|todo| match todo {
+            Todo::Granted(Ticket(1), Err(error)) => Some(error),
+            _ => None,
+        });
+        dispatcher.handle(Input::Retry);
+        let again = turn(&mut dispatcher, 2);
+        assert_eq!((again.id, again.requests.len()), (first.id, 1), "it may have been done");
+        if let Some(error) = told {
+            assert!(matches!(error, StoreError::Unknown(_)), "{error}");
+            break;
+        }
+        assert!(tries < 100, "the caller is never told");
+    }
+    assert!(tries > 1, "one lost answer is made up for");
+}
+
+#[test]
+fn a_worker_that_closes_forgets_a_failed_turn_that_reports_nothing() {
+    let failed = || StoreError::Failed(Arc::new(std::fmt::Error));
+    for fails_first in [true, false] {
+        let mut dispatcher = Dispatcher::new(WORKER, 100);
+        turn(&mut dispatcher, 1);
+        if fails_first {
+            dispatcher.handle(Input::Answered(Err(failed())));
+        }
+        assert!(!dispatcher.is_idle());
+        dispatcher.handle(Input::Close);
+        if !fails_first {
+            assert!(!dispatcher.is_idle(), "it may have claimed something");
+            dispatcher.handle(Input::Answered(Err(failed())));
+        }
+        assert!(dispatcher.is_idle());
+        dispatcher.handle(Input::Alarm);
+        dispatcher.handle(Input::RollCall);
+        let next = dispatcher.turn(TurnId(2), Timestamp::from_micros(0), 4, |_| 0);
+        assert!(next.is_none(), "it has nothing to report");
+    }
 }
