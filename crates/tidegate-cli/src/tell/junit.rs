@@ -1,8 +1,9 @@
 //! How each task ended, as JUnit XML.
 //!
-//! Cases are written when they end, so that nothing is kept of them, to a file beside the one that was
-//! asked for; how many they are comes into the room that was left for it. When all is written, it gets
-//! its name: whoever finds it finds the whole.
+//! Cases are written when they end, so that nothing of them is kept in memory, to a file without a name
+//! in the directory of the one that was asked for. The head has their numbers, which are known last: the
+//! whole is written behind it when all cases are there, and only then gets its name, so that a reader
+//! never finds a part of it.
 
 use super::{How, Who};
 use crate::summary::last_lines;
@@ -12,18 +13,14 @@ use std::io::{self, BufWriter, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Room for the numbers of the whole.
-const ROOM: usize = 256;
-
 /// Longest text of one case.
 const TEXT_MAX: usize = 16 << 10;
 
-const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
-
 pub(super) struct Junit {
     path: PathBuf,
+    /// The whole, until it gets its name.
     part: PathBuf,
-    file: BufWriter<File>,
+    cases: BufWriter<File>,
     numbers: Numbers,
     /// The first that went wrong.
     failed: Option<io::Error>,
@@ -63,9 +60,12 @@ impl Junit {
         let mut part = path.as_os_str().to_owned();
         part.push(format!(".{}.part", std::process::id()));
         let part = PathBuf::from(part);
-        let mut file = BufWriter::new(File::create(&part)?);
-        writeln!(file, "{DECLARATION}{:ROOM$}", "")?;
-        Ok(Junit { path: path.to_owned(), part, file, numbers: Numbers::default(), failed: None })
+        let cases =
+            File::options().read(true).write(true).create(true).truncate(true).open(&part)?;
+        // A process that dies leaves nothing behind.
+        fs::remove_file(&part)?;
+        let cases = BufWriter::new(cases);
+        Ok(Junit { path: path.to_owned(), part, cases, numbers: Numbers::default(), failed: None })
     }
 
     pub(super) fn write(&mut self, case: &Case) {
@@ -76,7 +76,7 @@ impl Junit {
             _ => self.numbers.skipped += 1,
         }
         if self.failed.is_none() {
-            self.failed = self.file.write_all(case.to_xml().as_bytes()).err();
+            self.failed = self.cases.write_all(case.to_xml().as_bytes()).err();
         }
     }
 
@@ -88,20 +88,26 @@ impl Junit {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        self.file.write_all(b"  </testsuite>\n</testsuites>\n")?;
-        let Numbers { tests, failures, skipped } = self.numbers;
-        // A name that does not fit is left out rather than cut where a letter is written as several.
-        let name = Some(escaped(name)).filter(|name| name.len() < 40).unwrap_or_default();
-        let suite = format!(
-            "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\" \
-             skipped=\"{skipped}\" time=\"{:.3}\">",
-            took.as_secs_f64()
-        );
-        self.file.seek(io::SeekFrom::Start(DECLARATION.len() as u64))?;
-        write!(self.file, "{suite:ROOM$}")?;
-        self.file.flush()?;
+        self.cases.flush()?;
+        let cases = self.cases.get_mut();
+        cases.rewind()?;
+        let mut whole = File::create(&self.part)?;
+        whole.write_all(head(name, &self.numbers, took).as_bytes())?;
+        io::copy(cases, &mut whole)?;
+        whole.write_all(b"  </testsuite>\n</testsuites>\n")?;
         fs::rename(&self.part, &self.path)
     }
+}
+
+fn head(name: &str, numbers: &Numbers, took: Duration) -> String {
+    let Numbers { tests, failures, skipped } = numbers;
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  \
+         <testsuite name=\"{}\" tests=\"{tests}\" failures=\"{failures}\" \
+         skipped=\"{skipped}\" time=\"{:.3}\">\n",
+        escaped(name),
+        took.as_secs_f64()
+    )
 }
 
 impl Drop for Junit {

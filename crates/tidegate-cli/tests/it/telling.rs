@@ -132,6 +132,49 @@ fn how_each_task_ended_is_in_the_file_of_cases() {
     assert!(!scene.files().iter().any(|file| file.extension().is_some_and(|end| end == "part")));
 }
 
+/// The names of all elements in order, if each that is opened is closed in its place.
+fn elements(xml: &str) -> Vec<&str> {
+    let (mut names, mut open) = (Vec::new(), Vec::new());
+    let (declaration, mut rest) = xml.split_once("?>").unwrap();
+    assert!(declaration.starts_with("<?xml "), "{xml}");
+    while let Some((text, behind)) = rest.split_once('<') {
+        assert!(!text.contains('>'), "{text} in {xml}");
+        let (tag, behind) = behind.split_once('>').unwrap();
+        // An attribute that is not closed would have taken the next tag in.
+        assert!(tag.matches('"').count().is_multiple_of(2) && !tag.contains('<'), "{tag} in {xml}");
+        match (tag.strip_prefix('/'), tag.split([' ', '/']).next().unwrap()) {
+            (Some(name), _) => assert_eq!(open.pop(), Some(name), "{xml}"),
+            (None, name) => {
+                names.push(name);
+                open.extend((!tag.ends_with('/')).then_some(name));
+            }
+        }
+        rest = behind;
+    }
+    assert_eq!((open, rest.trim()), (Vec::new(), ""), "{xml}");
+    names
+}
+
+/// The head was padded by characters over room that was counted in bytes, and so written over cases.
+#[test]
+fn the_file_of_cases_is_whole_whatever_the_run_is_called() {
+    let long = "ü".repeat(300);
+    for name in ["日本語", "ночная сборка", "Nächtliche Läufe für Köln öö", &long, "größe", "a<&>"]
+    {
+        let scene = Scene::with(&format!(
+            "[run]\nname = \"{name}\"\non_failure = \"keep_going\"\nparallel_limit = 1\n\
+             [tasks.a]\nrun = \"exit 1\"\n[tasks.b]\nrun = \"echo b\"\n"
+        ));
+        assert_eq!(scene.call(&["run", "--junit", "cases.xml"]).code, Some(1));
+        let xml = scene.read("cases.xml");
+        let right = ["testsuites", "testsuite", "testcase", "failure", "testcase"];
+        assert_eq!(elements(&xml), right, "{xml}");
+        assert!(xml.contains(" tests=\"2\" failures=\"1\" skipped=\"0\" "), "{xml}");
+        let escaped = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        assert!(xml.contains(&format!("<testsuite name=\"{escaped}\" ")), "{xml}");
+    }
+}
+
 #[tokio::test]
 async fn the_file_of_cases_is_written_also_when_the_run_is_interrupted() {
     let scene = Scene::with(
