@@ -22,9 +22,10 @@ pub(crate) use args::Each;
 
 use crate::Failure;
 use crate::args::given;
-use crate::file::{Awaited, Given, PARALLEL_LIMIT, ParallelLimit, WaitFor, quoted};
+use crate::file::{self, Awaited, Given, Mistakes, PARALLEL_LIMIT, ParallelLimit, WaitFor, quoted};
 use crate::plan::Made;
 use crate::run::{End, Logs, engine_config, not_started, on_runtime, say_all, unusable};
+use crate::shell_line::LineError;
 use crate::stopping::{Asked, Stopping};
 use crate::store::{self, Place};
 use crate::tell::{self, Fact, Lines, Teller, Totals, Usual, written_short};
@@ -57,11 +58,14 @@ const AGAIN_MAX: usize = 500;
 pub(crate) fn each(args: &Each) -> Result<End, Failure> {
     let (command, inputs) = args.split().map_err(Failure::Wrong)?;
     let given = given(args.parallel_limit, args.timeout).map_err(Failure::Wrong)?;
-    let mut template = Template::new(command, args.shell);
+    let mut template = match args.shell {
+        true => Template::of_line(&command[0]).map_err(|error| refuse_line(&command[0], &error))?,
+        false => Template::of_words(command),
+    };
     if let Some(program) = template.program()
         && let Some(path) = look_for(program)?
     {
-        template.found(path);
+        template.set_path(path);
     }
     let source = Source::open(inputs, args.arg_file.as_deref()).map_err(Failure::Wrong)?;
     let folder = std::env::current_dir();
@@ -69,6 +73,19 @@ pub(crate) fn each(args: &Each) -> Result<End, Failure> {
         folder.map_err(|error| Failure::Undone(format!("the working directory: {error}")))?;
     let each = Whole { args, command, template, given, folder };
     on_runtime(each.perform(source))
+}
+
+/// Why a line is refused, with its place as in a command file.
+fn refuse_line(line: &OsStr, error: &LineError) -> Failure {
+    // Bytes that are no text take another number of bytes when they are shown.
+    let shown = |upto: usize| String::from_utf8_lossy(&line.as_bytes()[..upto]).len();
+    let at = match error {
+        LineError::Placeholder(doubtful) => shown(doubtful.at.start)..shown(doubtful.at.end),
+        LineError::NoPlace => shown(line.len())..shown(line.len()),
+    };
+    let text = line.to_string_lossy().into_owned();
+    let source = file::Source { path: "--shell".into(), text, secret: false };
+    Failure::File(Mistakes::one(source, at, error.to_string()))
 }
 
 /// Where the program is, if it was looked for. One that is not there is not looked for again for each
@@ -155,6 +172,7 @@ impl Whole<'_> {
         self.tell_of_begin(&teller, &run, &name, old_id);
         let end = if self.args.null { 0 } else { b'\n' };
         let together = usize::try_from(self.args.max_args.get()).unwrap_or(usize::MAX);
+        let together = together.min(self.template.inputs_max());
         inputs::read(source, inputs::Manner { end, together }, done, &flow);
         let ended = watch(&engine, &run, &teller, &mut asked).await?;
         teller.all_ended();

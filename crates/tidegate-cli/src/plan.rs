@@ -10,8 +10,12 @@
 use crate::choice::{Choice, Part};
 use crate::file::{Awaited, Command, Each, File, Task, WaitFor};
 use crate::items;
+use crate::placeholder::{INPUT_ONLY, Placeholder};
+use crate::shell_line::ShellLine;
 use crate::waves::awaited_text;
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -213,14 +217,22 @@ impl Made {
 
     /// The command, with the item in the place of `{}`: as one word, also for the shell.
     fn of(&self, command: &Command, item: Option<&str>) -> process::Command {
-        let words: Vec<String> = match (command, item) {
+        let mut input = None;
+        let words: Vec<OsString> = match (command, item) {
             (Command::Direct(words), Some(item)) => {
-                words.iter().map(|word| word.replace("{}", item)).collect()
+                words.iter().map(|word| word.replace("{}", item).into()).collect()
             }
-            (Command::Direct(words), None) => words.clone(),
+            (Command::Direct(words), None) => words.iter().map(OsString::from).collect(),
             (Command::Line(line), item) => {
-                let line = item.map_or_else(|| line.clone(), |item| fill(line, item));
-                self.shell.iter().cloned().chain([line]).collect()
+                // A file with a line that cannot be read like this is refused.
+                let parsed = item.and_then(|_| ShellLine::parse(line.as_bytes(), INPUT_ONLY).ok());
+                let parsed = parsed.filter(ShellLine::has_placeholder);
+                input = item.filter(|_| parsed.is_some());
+                let line = parsed.map_or_else(
+                    || OsString::from(line),
+                    |line| OsString::from_vec(line.with_references(0, 1)),
+                );
+                self.shell.iter().map(OsString::from).chain([line]).collect()
             }
         };
         let mut words = words.into_iter();
@@ -228,43 +240,14 @@ impl Made {
         let program = words.next().unwrap_or_default();
         let command = process::Command::new(program).args(words).dir(&self.dir).one_stream();
         let command = self.around(command);
-        self.env.iter().fold(command, |command, (name, value)| command.env(name, value))
-    }
-}
-
-/// The line with the item in the place of `{}`, so that the shell takes it as it is, also where the
-/// line has it in quotes. Quotes within quotes, as in `"$(cat '{}')"`, are not looked into: there
-/// `$TIDEGATE_INPUT` is the better way.
-fn fill(line: &str, item: &str) -> String {
-    let mut filled = String::new();
-    let (mut rest, mut within) = (line, None);
-    while let Some(letter) = rest.chars().next() {
-        if let Some(behind) = rest.strip_prefix("{}") {
-            match within {
-                Some('"') => item.chars().for_each(|letter| {
-                    filled.extend("\\\"$`".contains(letter).then_some('\\'));
-                    filled.push(letter);
-                }),
-                Some(_) => filled.push_str(&item.replace('\'', r"'\''")),
-                None => filled.push_str(&quoted(item)),
-            }
-            rest = behind;
-            continue;
+        let command =
+            self.env.iter().fold(command, |command, (name, value)| command.env(name, value));
+        // The last counts: the line refers to it, whatever the file says of a variable of this name.
+        match input {
+            Some(input) => command.env(Placeholder::Input.variable(), input),
+            None => command,
         }
-        let taken = match (within, letter) {
-            // The next one means itself.
-            (None | Some('"'), '\\') => rest.chars().take(2).map(char::len_utf8).sum(),
-            _ => letter.len_utf8(),
-        };
-        within = match (within, letter) {
-            (None, '\'' | '"') => Some(letter),
-            (Some(open), letter) if open == letter => None,
-            (within, _) => within,
-        };
-        filled.push_str(&rest[..taken]);
-        rest = &rest[taken..];
     }
-    filled
 }
 
 /// The text as one word for the shell.
@@ -292,13 +275,12 @@ mod tests {
         assert_eq!(quoted(""), "''");
     }
 
+    /// Runs that earlier versions have stored go on by it.
     #[test]
-    fn an_item_is_taken_as_it_is_wherever_it_stands() {
-        assert_eq!(fill("x {} {}", "a b"), "x 'a b' 'a b'");
-        assert_eq!(fill(r#"x "a{}""#, r#"$`"\'"#), r#"x "a\$\`\"\\'""#);
-        assert_eq!(fill("x 'a{}'", "it's $"), r"x 'ait'\''s $'");
-        assert_eq!(fill(r#"\"{} \'{}"#, "a b"), r#"\"'a b' \''a b'"#);
-        assert_eq!(fill("ü\\", "a"), "ü\\");
+    fn fingerprint_is_of_the_line_as_it_is_written() {
+        let made = Made::alone("/d".into(), Some("sqlite:x"));
+        let of = (&Command::Line("cat '{}'".into()), made.difference());
+        assert_eq!(format!("{of:?}"), r#"(Line("cat '{}'"), (["sh", "-ec"], [], "/d"))"#);
     }
 
     #[test]

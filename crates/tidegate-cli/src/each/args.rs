@@ -43,7 +43,7 @@ pub(crate) struct Each {
     /// Up to so many inputs for one command
     #[arg(short = 'n', long, value_name = "N", default_value = "1", hide_default_value = true, value_parser = parse_number, allow_negative_numbers = true)]
     pub(crate) max_args: NonZeroU32,
-    /// COMMAND is one line for sh -ec; inputs are quoted
+    /// COMMAND is one line for sh -ec; inputs are data
     #[arg(long)]
     pub(crate) shell: bool,
     /// Go on after failures

@@ -1,141 +1,149 @@
 //! The command of an input: its words, with the input in the place of placeholders.
 //!
 //! Words are bytes, as the system has them. A word with a placeholder that is filled for several inputs
-//! becomes as many words; in a line for the shell they stand side by side. Quotes within quotes of such a
-//! line, as in `"$(cat '{}')"`, are not looked into: there `$TIDEGATE_INPUT` is the better way.
+//! becomes as many words; in a line for the shell, whose inputs are in variables, they stand side by
+//! side.
 
+use crate::placeholder::{PLACEHOLDERS, Placeholder};
+use crate::shell_line::{self, LineError, ShellLine};
 use crate::waves::plain;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 use tidegate::process::Command;
 
+/// Bytes that a line may grow to: Linux gives a program no more than 128 KiB in one word.
+const LINE_MAX: usize = 120 * 1024;
+
 /// How the command of an input is made.
 #[derive(Debug, Clone)]
-pub(super) struct Template {
-    words: Vec<Word>,
-    is_line: bool,
+pub(super) enum Template {
+    Words(WordTemplate),
+    Line(LineTemplate),
+}
+
+/// A program and its arguments.
+#[derive(Debug, Clone)]
+pub(super) struct WordTemplate {
+    words: Vec<Vec<WordPart>>,
     /// Whether an input is put behind it.
     appends: bool,
     /// Where the program is, if that is known.
     found: Option<PathBuf>,
 }
 
-type Word = Vec<Part>;
+/// A line for `sh -ec`.
+#[derive(Debug, Clone)]
+pub(super) struct LineTemplate {
+    line: ShellLine,
+    /// What it reads from variables of its own accord.
+    named: Vec<Placeholder>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum WordPart {
     Text(Vec<u8>),
-    /// In a line for the shell it may stand in quotes, of this kind.
-    Hole(Hole, Option<u8>),
-}
-
-/// What stands in a place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hole {
-    Whole,
-    Last,
-    Folder,
-    WithoutExtension,
-    LastWithoutExtension,
-    Number,
-}
-
-const HOLES: [(&[u8], Hole); 6] = [
-    (b"{}", Hole::Whole),
-    (b"{/}", Hole::Last),
-    (b"{//}", Hole::Folder),
-    (b"{.}", Hole::WithoutExtension),
-    (b"{/.}", Hole::LastWithoutExtension),
-    (b"{#}", Hole::Number),
-];
-
-impl Hole {
-    /// What stands there for this input.
-    fn of(self, input: &[u8], number: u64) -> Vec<u8> {
-        let slash = input.iter().rposition(|byte| *byte == b'/');
-        let last = slash.map_or(0, |at| at + 1);
-        match self {
-            Hole::Whole => input.to_vec(),
-            Hole::Last => input[last..].to_vec(),
-            Hole::Folder => match slash {
-                None => b".".to_vec(),
-                Some(0) => b"/".to_vec(),
-                Some(at) => input[..at].to_vec(),
-            },
-            Hole::WithoutExtension => input[..stem(input, last)].to_vec(),
-            Hole::LastWithoutExtension => input[last..stem(input, last)].to_vec(),
-            Hole::Number => number.to_string().into_bytes(),
-        }
-    }
-}
-
-/// Where the extension of the last part begins, which begins itself here. A dot in front of it all
-/// begins none.
-fn stem(input: &[u8], last: usize) -> usize {
-    let dot = input[last..].iter().rposition(|byte| *byte == b'.').filter(|at| *at > 0);
-    dot.map_or(input.len(), |at| last + at)
+    Placeholder(Placeholder),
 }
 
 impl Template {
-    /// Of words that are run as they are, or of one line for the shell.
-    pub(super) fn new(words: &[OsString], is_line: bool) -> Self {
-        let words: Vec<Word> = words.iter().map(|word| parse(word.as_bytes(), is_line)).collect();
-        let appends = words.iter().flatten().all(|part| matches!(part, Part::Text(_)));
-        Template { words, is_line, appends, found: None }
+    /// Of words that are run as they are.
+    pub(super) fn of_words(words: &[OsString]) -> Self {
+        let words: Vec<_> = words.iter().map(|word| parse(word.as_bytes())).collect();
+        let appends = words.iter().flatten().all(|part| matches!(part, WordPart::Text(_)));
+        Template::Words(WordTemplate { words, appends, found: None })
+    }
+
+    /// Of one line for the shell.
+    ///
+    /// # Errors
+    /// Inputs would not be data in it for certain.
+    pub(super) fn of_line(line: &OsStr) -> Result<Self, LineError> {
+        let bytes = line.as_bytes();
+        let line = ShellLine::parse_or_append(bytes, PLACEHOLDERS)?;
+        let is_named = |placeholder: &Placeholder| {
+            let name = placeholder.variable().as_bytes();
+            bytes.windows(name.len()).any(|part| part == name)
+        };
+        // The input itself is always there.
+        let named = PLACEHOLDERS[1..].iter().map(|(_, placeholder)| *placeholder);
+        Ok(Template::Line(LineTemplate { line, named: named.filter(is_named).collect() }))
     }
 
     /// The program is here, and need not be looked for again for each input.
-    pub(super) fn found(&mut self, path: PathBuf) {
-        self.found = Some(path);
+    pub(super) fn set_path(&mut self, path: PathBuf) {
+        if let Template::Words(words) = self {
+            words.found = Some(path);
+        }
     }
 
     /// The program, if it is the same for each input.
     pub(super) fn program(&self) -> Option<&OsStr> {
-        match &self.words[0][..] {
-            [Part::Text(text)] if !self.is_line => Some(OsStr::from_bytes(text)),
-            _ => None,
+        match self {
+            Template::Words(WordTemplate { words, .. }) => match &words[0][..] {
+                [WordPart::Text(text)] => Some(OsStr::from_bytes(text)),
+                _ => None,
+            },
+            Template::Line(_) => None,
+        }
+    }
+
+    /// So many inputs fit one command, whatever they are.
+    pub(super) fn inputs_max(&self) -> usize {
+        match self {
+            Template::Words(_) => usize::MAX,
+            Template::Line(LineTemplate { line, .. }) => {
+                // The longest reference there may be, in quotes.
+                let reference = |placeholder| {
+                    shell_line::variable(placeholder, LINE_MAX, 2).len() + "'\"${}\"' ".len()
+                };
+                let each: usize = line.placeholders().map(reference).sum();
+                let room = LINE_MAX.saturating_sub(line.with_references(0, 0).len());
+                room.checked_div(each).unwrap_or(usize::MAX).max(1)
+            }
         }
     }
 
     /// The command for these inputs.
     pub(super) fn command(&self, number: u64, inputs: &[Vec<u8>]) -> Command {
-        let mut words = self.filled(number, inputs).into_iter().map(OsString::from_vec);
-        let command = match self.is_line {
-            true => Command::shell(words.next().unwrap_or_default()),
-            false => {
+        let command = match self {
+            Template::Words(template) => {
+                let mut words = template.filled(number, inputs).into_iter().map(OsString::from_vec);
                 let program = words.next().unwrap_or_default();
-                let found = self.found.clone().map(OsString::from);
+                let found = template.found.clone().map(OsString::from);
                 Command::new(found.unwrap_or(program)).args(words)
             }
+            Template::Line(template) => template.command(number, inputs),
         };
         // More than one cannot be told apart by anything else that a line does not have.
-        command.one_stream().env("TIDEGATE_INPUT", OsString::from_vec(inputs.join(&b'\n')))
+        command.one_stream().env(Placeholder::Input.variable(), joined(inputs.iter().cloned()))
     }
 
     /// The same for people, as it could be typed.
     pub(super) fn text(&self, number: u64, inputs: &[Vec<u8>]) -> String {
-        let words = self.filled(number, inputs);
-        let words = words.iter().map(|word| String::from_utf8_lossy(word));
-        match self.is_line {
-            true => plain(&words.collect::<String>()),
-            false => plain(&words.map(|word| typed(&word)).collect::<Vec<_>>().join(" ")),
+        match self {
+            Template::Words(template) => {
+                let words = template.filled(number, inputs);
+                let words = words.iter().map(|word| typed(&String::from_utf8_lossy(word)));
+                plain(&words.collect::<Vec<_>>().join(" "))
+            }
+            Template::Line(LineTemplate { line, .. }) => {
+                plain(&String::from_utf8_lossy(&line.with_text(number, inputs)))
+            }
         }
     }
+}
 
+impl WordTemplate {
     fn filled(&self, number: u64, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        if self.is_line {
-            return vec![self.line(number, inputs)];
-        }
         let mut words = Vec::new();
         for word in &self.words {
-            let varies = word
-                .iter()
-                .any(|part| matches!(part, Part::Hole(hole, _) if *hole != Hole::Number));
-            for input in inputs.iter().take(if varies { usize::MAX } else { 1 }) {
-                let fill = |part: &Part| match part {
-                    Part::Text(text) => text.clone(),
-                    Part::Hole(hole, _) => hole.of(input, number),
+            let varies = |part: &WordPart| matches!(part, WordPart::Placeholder(it) if *it != Placeholder::Number);
+            let times = if word.iter().any(varies) { usize::MAX } else { 1 };
+            for input in inputs.iter().take(times) {
+                let fill = |part: &WordPart| match part {
+                    WordPart::Text(text) => text.clone(),
+                    WordPart::Placeholder(placeholder) => placeholder.value(input, number),
                 };
                 words.push(word.iter().flat_map(fill).collect());
             }
@@ -145,73 +153,62 @@ impl Template {
         }
         words
     }
+}
 
-    fn line(&self, number: u64, inputs: &[Vec<u8>]) -> Vec<u8> {
-        let mut line = Vec::new();
-        let last = [Part::Text(b" ".to_vec()), Part::Hole(Hole::Whole, None)];
-        let last = last.iter().take(if self.appends { 2 } else { 0 });
-        for part in self.words[0].iter().chain(last) {
-            match part {
-                Part::Text(text) => line.extend(text),
-                Part::Hole(Hole::Number, _) => line.extend(number.to_string().bytes()),
-                Part::Hole(hole, within) => {
-                    let all = inputs.iter().map(|input| escaped(&hole.of(input, number), *within));
-                    line.extend(all.collect::<Vec<_>>().join(&b' '));
-                }
+impl LineTemplate {
+    /// The line refers to variables, which are set here; the inputs are also its parameters.
+    fn command(&self, number: u64, inputs: &[Vec<u8>]) -> Command {
+        let line = OsString::from_vec(self.line.with_references(number, inputs.len()));
+        let parameters = inputs.iter().map(|input| OsString::from_vec(input.clone()));
+        let mut command = Command::shell(line).arg("sh").args(parameters);
+        for placeholder in &self.named {
+            let values = inputs.iter().map(|input| placeholder.value(input, number));
+            command = command.env(placeholder.variable(), joined(values));
+        }
+        let mut set: Vec<Placeholder> = Vec::new();
+        for placeholder in self.line.placeholders() {
+            if set.contains(&placeholder) || placeholder == Placeholder::Number {
+                continue;
+            }
+            set.push(placeholder);
+            for (at, input) in inputs.iter().enumerate() {
+                let name = shell_line::variable(placeholder, at, inputs.len());
+                let value = OsString::from_vec(placeholder.value(input, number));
+                command = command.env(name, value);
             }
         }
-        line
+        command
     }
+}
+
+fn joined(values: impl Iterator<Item = Vec<u8>>) -> OsString {
+    OsString::from_vec(values.collect::<Vec<_>>().join(&b'\n'))
 }
 
 /// The parts of a word.
-fn parse(word: &[u8], is_line: bool) -> Word {
+fn parse(word: &[u8]) -> Vec<WordPart> {
     let mut parts = Vec::new();
     let mut text = Vec::new();
-    let (mut rest, mut within) = (word, None);
+    let mut rest = word;
     while let [byte, behind @ ..] = rest {
-        if let Some((mark, hole)) = HOLES.iter().find(|(mark, _)| rest.starts_with(mark)) {
-            if !text.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut text)));
+        match Placeholder::at_beginning(rest, PLACEHOLDERS) {
+            Some((mark, placeholder)) => {
+                if !text.is_empty() {
+                    parts.push(WordPart::Text(std::mem::take(&mut text)));
+                }
+                parts.push(WordPart::Placeholder(placeholder));
+                rest = &rest[mark.len()..];
             }
-            parts.push(Part::Hole(*hole, within));
-            rest = &rest[mark.len()..];
-            continue;
-        }
-        text.push(*byte);
-        rest = behind;
-        if !is_line {
-            continue;
-        }
-        match (within, *byte) {
-            // The next one means itself.
-            (None | Some(b'"'), b'\\') => {
-                text.extend(rest.first());
-                rest = rest.get(1..).unwrap_or_default();
+            None => {
+                text.push(*byte);
+                rest = behind;
             }
-            (None, b'\'' | b'"') => within = Some(*byte),
-            (Some(open), byte) if open == byte => within = None,
-            _ => {}
         }
     }
     if !text.is_empty() || parts.is_empty() {
-        parts.push(Part::Text(text));
+        parts.push(WordPart::Text(text));
     }
     parts
-}
-
-/// As the shell takes it for what it is, where it stands in such quotes.
-fn escaped(input: &[u8], within: Option<u8>) -> Vec<u8> {
-    let escape = |byte: &u8| match (within, *byte) {
-        (Some(b'"'), b'\\' | b'"' | b'$' | b'`') => vec![b'\\', *byte],
-        (None | Some(b'\''), b'\'') => br"'\''".to_vec(),
-        (_, byte) => vec![byte],
-    };
-    let escaped: Vec<u8> = input.iter().flat_map(escape).collect();
-    match within {
-        None => [b"'", &escaped[..], b"'"].concat(),
-        Some(_) => escaped,
-    }
 }
 
 /// A word as it can be typed.
@@ -228,18 +225,19 @@ mod tests {
     use super::*;
 
     fn words(template: &[&str], inputs: &[&str]) -> Vec<String> {
-        filled(template, false, inputs)
-    }
-
-    fn line(template: &str, inputs: &[&str]) -> String {
-        filled(&[template], true, inputs).concat()
-    }
-
-    fn filled(template: &[&str], is_line: bool, inputs: &[&str]) -> Vec<String> {
         let template: Vec<OsString> = template.iter().map(OsString::from).collect();
-        let inputs: Vec<Vec<u8>> = inputs.iter().map(|input| input.as_bytes().to_vec()).collect();
-        let filled = Template::new(&template, is_line).filled(7, &inputs);
+        let Template::Words(template) = Template::of_words(&template) else { panic!("a line") };
+        let filled = template.filled(7, &bytes(inputs));
         filled.into_iter().map(|word| String::from_utf8(word).unwrap()).collect()
+    }
+
+    fn bytes(inputs: &[&str]) -> Vec<Vec<u8>> {
+        inputs.iter().map(|input| input.as_bytes().to_vec()).collect()
+    }
+
+    /// The line as it is told to people.
+    fn line(template: &str, inputs: &[&str]) -> String {
+        Template::of_line(template.as_ref()).unwrap().text(7, &bytes(inputs))
     }
 
     #[test]
@@ -283,18 +281,30 @@ mod tests {
 
     #[test]
     fn an_input_need_not_be_text() {
-        let template = Template::new(&["x".into(), "a{}".into()], false);
+        let template = Template::of_words(&["x".into(), "a{}".into()]);
+        let Template::Words(template) = template else { panic!("a line") };
         assert_eq!(template.filled(1, &[b"\xff\n".to_vec()]), [&b"x"[..], b"a\xff\n"]);
     }
 
     #[test]
     fn the_program_is_known_unless_inputs_choose_it() {
-        let program = |words: &[&str], is_line| {
+        let program = |words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            Template::new(&words, is_line).program().map(OsStr::to_owned)
+            Template::of_words(&words).program().map(OsStr::to_owned)
         };
-        assert_eq!(program(&["a", "{}"], false), Some("a".into()));
-        assert_eq!(program(&["./{}"], false), None);
-        assert_eq!(program(&["a"], true), None);
+        assert_eq!(program(&["a", "{}"]), Some("a".into()));
+        assert_eq!(program(&["./{}"]), None);
+        assert_eq!(Template::of_line("a".as_ref()).unwrap().program(), None);
+    }
+
+    #[test]
+    fn line_with_several_inputs_fits_one_word_of_the_system() {
+        for text in ["x {}", "x '{/}' \"{.}\" {//}{/.} {#}"] {
+            let template = Template::of_line(text.as_ref()).unwrap();
+            let most = template.inputs_max();
+            let Template::Line(LineTemplate { line, .. }) = template else { panic!("words") };
+            assert!((500..10_000).contains(&most), "{most}");
+            assert!(line.with_references(u64::MAX, most).len() < 128 * 1024, "{text}");
+        }
     }
 }

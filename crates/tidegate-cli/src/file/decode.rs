@@ -88,9 +88,12 @@ fn whole_file(
         let example = "[tasks.hello] with run = \"echo hello\"";
         look.wrong(at, format!("there are no tasks: define at least one, as in {example}"));
     }
+    let shell = run
+        .and_then(|run| texts(run.get("shell")?))
+        .unwrap_or_else(|| vec!["sh".into(), "-ec".into()]);
     let mut tasks: Vec<Task> = Vec::new();
     for (name, value) in &entries {
-        let around = task::Around { folder: &folder, timeout: task_timeout.value };
+        let around = task::Around { folder: &folder, timeout: task_timeout.value, shell: &shell };
         tasks.extend(named_task(look, name, value, around));
     }
     let graph = check::graph(look, &entries);
@@ -108,9 +111,7 @@ fn whole_file(
         on_failure: word("on_failure")
             .and_then(|word| word.parse().ok())
             .unwrap_or(OnFailure::FailFast),
-        shell: run
-            .and_then(|run| texts(run.get("shell")?))
-            .unwrap_or_else(|| vec!["sh".into(), "-ec".into()]),
+        shell,
         limits,
         tasks,
         graph: graph?,

@@ -41,6 +41,13 @@ pub(crate) struct Mistakes {
 }
 
 impl Mistakes {
+    /// The only one there is.
+    pub(crate) fn one(source: Source, at: Range<usize>, what: impl Into<String>) -> Self {
+        let mut mistakes = Mistakes::default();
+        mistakes.add(&Rc::new(source), at, what);
+        mistakes
+    }
+
     pub(super) fn add(&mut self, source: &Rc<Source>, at: Range<usize>, what: impl Into<String>) {
         self.all.push(Mistake { source: source.clone(), at, what: what.into() });
     }

@@ -4,6 +4,8 @@ use super::decode::{number, path, text, texts};
 use super::mistakes::quoted;
 use super::shape::{self, Look, Name, Table, Value, listed};
 use super::{Awaited, Command, Each, Task, WaitFor, env_file, keys};
+use crate::placeholder::INPUT_ONLY;
+use crate::shell_line::{ShellLine, is_known_shell, unknown_shell};
 use std::path::Path;
 use std::time::Duration;
 use tidegate::{Backoff, LimitUse, When};
@@ -18,6 +20,7 @@ pub(crate) const EVERY: Duration = Duration::from_secs(5);
 pub(super) struct Around<'f> {
     pub(super) folder: &'f Path,
     pub(super) timeout: Option<Duration>,
+    pub(super) shell: &'f [String],
 }
 
 /// The task, as far as it can be told. What is wrong with it is noted.
@@ -34,8 +37,11 @@ pub(super) fn decode(
         look.wrong(name.span(), what);
     }
     let each = get("each").and_then(|value| each(look, value, around.folder));
-    if let Some(value) = get("run").filter(|_| get("each").is_none()) {
-        no_placeholder(look, value);
+    if let Some(value) = get("run") {
+        match get("each") {
+            None => no_placeholder(look, value),
+            Some(_) => check_placeholders(look, value, around.shell),
+        }
     }
     let wait_for = get("wait_for").map(|value| waits(look, value, around.folder));
     Some(Task {
@@ -90,6 +96,38 @@ fn no_placeholder(look: &mut Look<'_>, value: &Value<'_>) {
             look.wrong(value.span(), what);
         }
         _ => {}
+    }
+}
+
+/// In a line for the shell, an input must be data for certain.
+fn check_placeholders(look: &mut Look<'_>, value: &Value<'_>, shell: &[String]) {
+    let Some(line) = value.get_ref().as_str() else { return };
+    let parsed = ShellLine::parse(line.as_bytes(), INPUT_ONLY);
+    if line.contains("{}") && !is_known_shell(shell) {
+        if !matches!(&parsed, Ok(parsed) if !parsed.has_placeholder()) {
+            look.wrong(value.span(), unknown_shell(shell));
+        }
+    } else if let Err(doubtful) = parsed {
+        let at = place_in_source(look, value, line, doubtful.at.start);
+        look.wrong(at, doubtful.to_string());
+    }
+}
+
+/// Where in the file a `{}` stands that is at this place of a text. Where the file writes the text
+/// with escapes that make the two hard to compare, all of it is meant.
+fn place_in_source(
+    look: &Look<'_>,
+    value: &Value<'_>,
+    text: &str,
+    at: usize,
+) -> std::ops::Range<usize> {
+    let span = value.span();
+    let written = look.source.text.get(span.clone()).unwrap_or_default();
+    let before = text[..at].matches("{}").count();
+    let same = written.matches("{}").count() == text.matches("{}").count();
+    match written.match_indices("{}").nth(before).filter(|_| same) {
+        Some((at, mark)) => span.start + at..span.start + at + mark.len(),
+        None => span,
     }
 }
 

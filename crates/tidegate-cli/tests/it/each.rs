@@ -117,6 +117,36 @@ fn a_line_for_the_shell_has_its_inputs_quoted() {
     failed(&answer);
 }
 
+/// An apostrophe in a comment was taken for a quote, and the input stood in the line as it was.
+#[test]
+fn input_is_data_behind_a_comment_and_anywhere_else() {
+    let scene = scene();
+    let line = "# it's a comment\necho {} '{}' \"{}\"; f() { echo {/}; }; set -- b; f c";
+    let answer = scene.call(&["each", "--shell", line, ":::", "x; touch pwned"]);
+    let input = "x; touch pwned";
+    assert_eq!(answer.succeeded(), format!("{input} {input} {input}\n{input}\n"));
+    assert!(!scene.has("pwned"));
+    // The inputs are also the parameters of the line.
+    let line = "echo \"$#\" \"$1\" \"$TIDEGATE_INPUT_STEM\" {#}";
+    let answer = scene.call(&["each", "-n2", "--shell", line, ":::", "d/a.b", "c.d"]);
+    assert_eq!(answer.succeeded(), "2 d/a.b a\nc 1\n");
+}
+
+#[test]
+fn line_in_which_an_input_would_not_be_data_is_refused_with_its_place() {
+    let scene = scene();
+    let refused = |line: &str| scene.call(&["each", "--shell", line, ":::", "a"]).wrong();
+    assert_eq!(
+        refused("cat <<E\n{}\nE"),
+        "--shell:2:1: cannot keep {} apart from the line: it stands behind << of a here-document; \
+         write \"$TIDEGATE_INPUT\" in its place, or put the line into a script that is given {}\n    \
+         2 | {}\n      | ^^\n"
+    );
+    assert!(refused("é \"$(cat '{/}')\"").starts_with("--shell:1:11: cannot keep {/} apart"));
+    assert!(refused("echo a;").starts_with("--shell:1:8: cannot put the input behind the line"));
+    assert_eq!(scene.files().len(), 2);
+}
+
 #[test]
 fn several_inputs_go_to_one_command() {
     let words = ["each", "-j1", "-n2", "echo", "-"];

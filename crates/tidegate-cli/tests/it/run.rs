@@ -62,6 +62,23 @@ fn by_keeping_going_all_that_does_not_depend_on_a_failure_is_run() {
     assert!(answer.err.contains("\nskipped: c\n1 of 3 tasks succeeded in "), "{}", answer.err);
 }
 
+/// An apostrophe in a comment was taken for a quote, and the item stood in the line as it was.
+#[test]
+fn item_is_data_in_a_line_for_the_shell() {
+    let scene = scene(
+        "[tasks.a]\neach = { glob = \"in/*\" }\nenv = { TIDEGATE_INPUT = \"other\" }\n\
+         run = \"\"\"\n# don't stop here\nprintf '%s\\n' {} \"<{}>\" '<{}>' $#\n\"\"\"\n",
+    );
+    let scene = scene.file("in/a; touch pwned", "").file("in/it's $(touch pwned)", "");
+    let answer = scene.call(&["run", "-j1"]);
+    let mut right = String::new();
+    for name in ["in/a; touch pwned", "in/it's $(touch pwned)"] {
+        right += &format!("{name}\n<{name}>\n<{name}>\n0\n");
+    }
+    assert_eq!(answer.succeeded(), right);
+    assert!(!scene.has("pwned"));
+}
+
 #[test]
 fn after_an_item_has_failed_nothing_else_begins() {
     let scene = scene(
