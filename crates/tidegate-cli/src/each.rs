@@ -2,17 +2,20 @@
 //!
 //! - `args`: what can be said; `words`: the command of an input; `inputs`: reads them; `wait_for`: what
 //!   is waited for before all.
-//! - `flow`: inputs on their way from the reader to their end; `head`: the runs they are begun in.
+//! - `given`: the inputs of one command; `flow`: these on their way from the reader to their end; `head`:
+//!   the runs they are begun in.
 //! - `again`: going on; `done`: what need not be run again.
 //!
 //! An `each` is one run with a queue of its own. What is shown of a command, and when to stop, is heard
-//! from the worker itself ([`tidegate::Task::on_entry`]): events may be missed. Deliberately absent:
+//! from the worker itself ([`tidegate::Task::on_entry`], [`tidegate::Task::on_stored_end`]): events may be
+//! missed. Deliberately absent:
 //! several lists of inputs at once, and input for the commands themselves.
 
 mod again;
 mod args;
 mod done;
 mod flow;
+mod given;
 mod head;
 mod inputs;
 mod wait_for;

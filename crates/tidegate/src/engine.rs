@@ -34,6 +34,7 @@ mod signal;
 mod submit;
 #[cfg(unix)]
 mod suspend;
+mod unstored;
 mod worker;
 mod workflows;
 
@@ -44,7 +45,7 @@ pub use event::{Event, Missed, Subscription, What};
 pub use explain::Explanation;
 pub use health::{EngineHealth, HealthChanges};
 pub(crate) use hook::Hook;
-pub use hook::{EntryEvent, EntryStage};
+pub use hook::{EntryEvent, EntryStage, StoredEnd};
 pub use metrics::{Metric, MetricKind, Metrics};
 pub use monitor::Samples;
 pub use retention::{Pruned, Retention};

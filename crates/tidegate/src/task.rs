@@ -16,7 +16,7 @@ pub(crate) use command::{Commands, log_of};
 pub(crate) use dressed::dress;
 
 use crate::context::{Around, Context, encode};
-use crate::engine::{EntryEvent, Hook};
+use crate::engine::{EntryEvent, Hook, StoredEnd};
 use crate::handle::TaskHandle;
 use crate::task_error::TaskError;
 use serde::Serialize;
@@ -391,7 +391,21 @@ impl Task {
     /// # }
     /// ```
     pub fn on_entry(mut self, hear: impl Fn(&EntryEvent<'_>) + Send + Sync + 'static) -> Self {
-        self.hook = Some(Hook::new(hear));
+        self.hook.get_or_insert_default().set_entry(hear);
+        self
+    }
+
+    /// Calls this function when the store has the end of an entry that has succeeded or failed, or has
+    /// refused it: here, in the worker that has entered it, once for each such end. Of a task that is done
+    /// for [each](Self::each) of a list it hears of the items.
+    ///
+    /// The function should be quick, since the loop of the worker waits for it. By the time it hears of an
+    /// end, the next task may have begun on the slot.
+    ///
+    /// # After a crash
+    /// An end that it has heard of is not lost. An end of which it has not heard may be stored all the same.
+    pub fn on_stored_end(mut self, hear: impl Fn(&StoredEnd<'_>) + Send + Sync + 'static) -> Self {
+        self.hook.get_or_insert_default().set_stored_end(hear);
         self
     }
 

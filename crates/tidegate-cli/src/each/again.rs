@@ -4,7 +4,7 @@
 //! counts together with that one.
 
 use super::done::{Done, Gathering};
-use super::flow::{Given, bytes_to_json};
+use super::given::{Given, bytes_to_json};
 use super::head::LIST;
 use crate::Failure;
 use crate::file::quoted;

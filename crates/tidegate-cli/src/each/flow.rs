@@ -2,22 +2,23 @@
 //!
 //! Three meet here: the thread that reads ([`Flow::push`]), the task that begins runs of inputs
 //! ([`Flow::next`]), and the worker's entries, which say what becomes of each ([`Flow::hear`]). At most
-//! [`AHEAD_MAX`] are read and not done, however many there are.
+//! [`AHEAD_MAX`] are read and not done, however many there are. That a command has ended is counted and
+//! told when the store has it ([`Flow::hear_stored_end`]).
 //!
 //! When as many have failed as may, the flow stops: from that instant no command is begun, since a
 //! failure is heard of before its slot is free for another.
 
+use super::given::Given;
 use super::words::Template;
 use crate::summary::Failed;
 use crate::tell::{Fact, How, Teller, Try, Who, written_short};
 use crate::view::cause;
-use crate::waves::plain;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tidegate::engine::{EntryEvent, EntryStage, Reason};
+use tidegate::engine::{EntryEvent, EntryStage, Happened, StoredEnd};
 use tidegate::{Backoff, Engine, RunId};
 use tokio::sync::Notify;
 
@@ -44,58 +45,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// So many failures are remembered.
 pub(super) const FAILURES_MAX: usize = 10;
-
-/// What one command is given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Given {
-    /// Which it is, from 1.
-    pub(super) number: u64,
-    pub(super) inputs: Vec<Vec<u8>>,
-}
-
-impl Given {
-    fn len(&self) -> usize {
-        self.inputs.iter().map(Vec::len).sum()
-    }
-
-    /// As it is stored: the number, then each input as text, or in hexadecimal if it is none.
-    fn to_json(&self) -> Value {
-        let inputs = self.inputs.iter().map(|input| bytes_to_json(input));
-        Value::Array([json!(self.number)].into_iter().chain(inputs).collect())
-    }
-
-    pub(super) fn from_json(value: &Value) -> Option<Self> {
-        let (number, inputs) = value.as_array()?.split_first()?;
-        let inputs = inputs.iter().map(bytes_from_json).collect::<Option<Vec<_>>>()?;
-        Some(Given { number: number.as_u64()?, inputs })
-    }
-
-    /// For people.
-    fn label(&self) -> String {
-        let inputs = self.inputs.iter().map(|input| plain(&String::from_utf8_lossy(input)));
-        plain(&inputs.collect::<Vec<_>>().join(" "))
-    }
-}
-
-/// Text as it is, anything else in hexadecimal.
-pub(super) fn bytes_to_json(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!(text),
-        Err(_) => {
-            json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() })
-        }
-    }
-}
-
-pub(super) fn bytes_from_json(value: &Value) -> Option<Vec<u8>> {
-    if let Some(text) = value.as_str() {
-        return Some(text.as_bytes().to_vec());
-    }
-    let hex = value["hex"].as_str()?.as_bytes();
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let byte = |two: &[u8]| u8::try_from(digit(two[0])? * 16 + digit(*two.get(1)?)?).ok();
-    hex.chunks(2).map(byte).collect()
-}
 
 /// What there is to do next for the one who begins runs.
 #[derive(Debug, PartialEq, Eq)]
@@ -174,6 +123,20 @@ struct State {
     chunks: BTreeMap<u64, (u64, u64)>,
     /// Commands that are under way.
     active: HashMap<(RunId, String), Given>,
+    /// Commands that have ended, where the store has not said that it knows.
+    unstored: HashMap<(RunId, String), UnstoredEnd>,
+    /// Failures for good that were heard of, stored or not: the name of the first, and why.
+    failures_heard: u64,
+    first_failure: Option<(String, String)>,
+}
+
+/// The end of a command, until it is stored.
+struct UnstoredEnd {
+    given: Given,
+    attempt: Try,
+    /// What went wrong, if something did.
+    why: String,
+    log: Option<PathBuf>,
 }
 
 impl Flow {
@@ -272,7 +235,7 @@ impl Flow {
             {
                 let state = self.lock();
                 if state.score.stopped {
-                    if state.active.is_empty() {
+                    if state.is_over() {
                         return Next::Stop;
                     }
                 } else if begins && self.is_ready(&state) && !is_behind {
@@ -326,19 +289,25 @@ impl Flow {
                 let (who, log) = (self.who(&given), self.log(event));
                 state.active.insert(key, given);
                 drop(state);
-                self.teller.tell(Fact::Began { who, attempt: self.attempt(event), slot, log });
+                self.teller.tell(Fact::Began {
+                    who,
+                    attempt: self.attempt(event.attempt),
+                    slot,
+                    log,
+                });
             }
             return;
         }
         let mut state = self.lock();
         // One that was held back was never under way.
         let Some(given) = state.active.remove(&key) else { return };
-        let fact = self.ended(&mut state, &given, event);
-        let is_read = state.is_read || state.score.stopped;
-        let wakes = self.is_ready(&state) || is_read && state.active.is_empty();
+        let interrupted = self.ended(&mut state, key, given, event);
+        let wakes = self.is_ready(&state) || state.is_read || state.is_over();
         let has_room = state.score.stopped || state.ahead <= AHEAD_MAX - ROOM;
         drop(state);
-        self.teller.tell(fact);
+        if let Some(who) = interrupted {
+            self.teller.tell(Fact::Interrupted { who });
+        }
         if wakes {
             self.news.notify_one();
         }
@@ -347,38 +316,79 @@ impl Flow {
         }
     }
 
-    fn ended(&self, state: &mut State, given: &Given, event: &EntryEvent<'_>) -> Fact {
-        let (who, attempt, log) = (self.who(given), self.attempt(event), self.log(event));
-        match &event.stage {
-            EntryStage::Succeeded => {
-                state.done(given);
-                state.score.succeeded += 1;
-                Fact::Ended { who, how: How::Succeeded, attempt, why: String::new(), log }
-            }
-            EntryStage::Failed { error, is_final: false, .. } => {
-                // A chance of one half is in the middle.
-                let pause = Backoff::default().pause(event.attempt, 0.5);
-                let (why, pause) = (cause(error), format!("in about {}", written_short(pause)));
-                Fact::Retried { who, attempt, why, pause, log }
-            }
-            EntryStage::Failed { error, reason, .. } => {
-                state.done(given);
-                state.score.failed += 1;
-                state.score.stopped |=
-                    self.rules.failures_max.is_some_and(|max| state.score.failed >= max);
-                let why = cause(error);
-                if state.score.failures.len() < FAILURES_MAX {
-                    let name = given.label();
-                    let command = self.template.text(given.number, &given.inputs);
-                    let (why, log) = (why.clone(), log.clone());
-                    state.score.failures.push(Failed { name, why, command, log });
-                }
-                let is_timeout = *reason == Reason::Timeout;
-                let how = if is_timeout { How::TimedOut } else { How::Failed };
-                Fact::Ended { who, how, attempt, why, log }
-            }
-            _ => Fact::Interrupted { who },
+    /// Notes how a command has ended; says who it was if it was stopped instead.
+    fn ended(
+        &self,
+        state: &mut State,
+        key: (RunId, String),
+        given: Given,
+        event: &EntryEvent<'_>,
+    ) -> Option<Who> {
+        let (is_done, why) = match &event.stage {
+            EntryStage::Succeeded => (true, String::new()),
+            EntryStage::Failed { error, is_final, .. } => (*is_final, cause(error)),
+            _ => return Some(self.who(&given)),
+        };
+        if is_done {
+            state.done(&given);
         }
+        if is_done && !matches!(event.stage, EntryStage::Succeeded) {
+            state.failures_heard += 1;
+            state.first_failure.get_or_insert_with(|| (given.label(), why.clone()));
+            let is_enough = |max| state.failures_heard >= max;
+            state.score.stopped |= self.rules.failures_max.is_some_and(is_enough);
+        }
+        let (attempt, log) = (self.attempt(event.attempt), self.log(event));
+        state.unstored.insert(key, UnstoredEnd { given, attempt, why, log });
+        None
+    }
+
+    /// The store knows how a command has ended, or does not want to.
+    pub(super) fn hear_stored_end(&self, end: &StoredEnd<'_>) {
+        let mut state = self.lock();
+        let Some(ended) = state.unstored.remove(&(end.run, end.task.to_owned())) else { return };
+        let fact = self.stored_end(&mut state.score, ended, end);
+        let is_over = state.is_over();
+        drop(state);
+        self.teller.tell(fact);
+        if is_over {
+            self.news.notify_one();
+        }
+    }
+
+    fn stored_end(&self, score: &mut Score, ended: UnstoredEnd, end: &StoredEnd<'_>) -> Fact {
+        let UnstoredEnd { given, attempt, why, log } = ended;
+        let who = self.who(&given);
+        let how = match end.how {
+            Some(Happened::Succeeded) => How::Succeeded,
+            Some(Happened::Failed) => How::Failed,
+            Some(Happened::TimedOut) => How::TimedOut,
+            Some(Happened::Retried) => {
+                // A chance of one half is in the middle.
+                let pause = Backoff::default().pause(end.attempt, 0.5);
+                let pause = format!("in about {}", written_short(pause));
+                return Fact::Retried { who, attempt, why, pause, log };
+            }
+            // Somebody has cancelled it before its end was stored.
+            _ => return Fact::Interrupted { who },
+        };
+        if how == How::Succeeded {
+            score.succeeded += 1;
+        } else {
+            score.failed += 1;
+            if score.failures.len() < FAILURES_MAX {
+                let command = self.template.text(given.number, &given.inputs);
+                let (name, why, log) = (given.label(), why.clone(), log.clone());
+                score.failures.push(Failed { name, why, command, log });
+            }
+        }
+        Fact::Ended { who, how, attempt, why, log }
+    }
+
+    /// How many commands have failed for good, as far as was heard: the name of the first, and why.
+    pub(super) fn failures_heard(&self) -> (u64, Option<(String, String)>) {
+        let state = self.lock();
+        (state.failures_heard, state.first_failure.clone())
     }
 
     fn who(&self, given: &Given) -> Who {
@@ -386,8 +396,8 @@ impl Flow {
         Who { name, input: Some(given.label()), is_item: true }
     }
 
-    fn attempt(&self, event: &EntryEvent<'_>) -> Try {
-        Try { number: event.attempt, of: self.rules.retries.saturating_add(1) }
+    fn attempt(&self, number: u32) -> Try {
+        Try { number, of: self.rules.retries.saturating_add(1) }
     }
 
     fn log(&self, event: &EntryEvent<'_>) -> Option<PathBuf> {
@@ -418,6 +428,11 @@ impl State {
         Chunk { first, list }
     }
 
+    /// Whether nothing more is begun, and all that was has its end in the store.
+    fn is_over(&self) -> bool {
+        self.score.stopped && self.active.is_empty() && self.unstored.is_empty()
+    }
+
     /// One of those that are begun has come to its end.
     fn done(&mut self, given: &Given) {
         if let Some((_, left)) = self.chunks.range_mut(..=given.number).next_back() {
@@ -432,17 +447,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_stored_of_an_input_is_what_it_was() {
-        let inputs =
-            vec![b"a b".to_vec(), b"\xff\0x".to_vec(), Vec::new(), b"{\"hex\":1}".to_vec()];
-        let given = Given { number: 7, inputs };
-        assert_eq!(given.to_json().to_string(), r#"[7,"a b",{"hex":"ff0078"},"","{\"hex\":1}"]"#);
-        assert_eq!(Given::from_json(&given.to_json()), Some(given));
-        assert_eq!(Given::from_json(&json!([1, { "hex": "abc" }])), None);
-        assert_eq!(Given::from_json(&json!("x")), None);
-    }
 
     /// Commands were counted where inputs are meant, and ten thousand of these may be millions.
     #[test]

@@ -4,7 +4,8 @@
 //! grows without bound, and which ends when all have ended. It waits without its slot. Cancelling or
 //! pausing it is doing so to all of them, since they belong to it.
 
-use super::flow::{Chunk, Flow, Given, Next};
+use super::flow::{Chunk, Flow, Next};
+use super::given::Given;
 use crate::file::WaitFor;
 use crate::plan::{Made, begin, body};
 use crate::waves::{awaited_text, plain};
@@ -70,7 +71,8 @@ pub(super) fn workflows(
 }
 
 fn command(name: &str, manner: &Manner, flow: &Arc<Flow>) -> Task {
-    let (made, making, hearing) = (manner.made.clone(), flow.clone(), flow.clone());
+    let made = manner.made.clone();
+    let [making, hearing, storing] = [flow.clone(), flow.clone(), flow.clone()];
     let make = move |context: &Context| {
         if making.is_stopped() {
             return Err(TaskError::snooze(HELD_BACK));
@@ -86,7 +88,8 @@ fn command(name: &str, manner: &Manner, flow: &Arc<Flow>) -> Task {
         .backoff(Backoff::default())
         // What it writes is in its log.
         .without_output()
-        .on_entry(move |event| hearing.hear(event));
+        .on_entry(move |event| hearing.hear(event))
+        .on_stored_end(move |end| storing.hear_stored_end(end));
     match manner.timeout {
         Some(limit) => command.timeout(limit),
         None => command,
@@ -143,12 +146,12 @@ async fn hear(mut next: Wait<'_, Next>, open: &mut [(u64, Wait<'_, RunStatus>)])
 /// What is wrong about all of it, if something is.
 fn verdict(flow: &Flow) -> Option<TaskError> {
     let score = flow.score();
-    let first = score.failures.first();
-    match (score.failed, score.wrong) {
+    let (failed, first) = flow.failures_heard();
+    match (failed, score.wrong) {
         (0, None) => None,
         (0, Some(wrong)) => Some(TaskError::permanent(wrong)),
         (failed, _) => {
-            let first = first.map(|first| format!("; {}: {}", plain(&first.name), first.why));
+            let first = first.map(|(name, why)| format!("; {}: {why}", plain(&name)));
             let what = format!("{failed} of {} failed{}", score.read, first.unwrap_or_default());
             Some(TaskError::permanent(what))
         }

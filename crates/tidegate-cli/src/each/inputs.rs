@@ -5,7 +5,8 @@
 //! as it is.
 
 use super::done::Done;
-use super::flow::{Flow, Given};
+use super::flow::Flow;
+use super::given::Given;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal as _, Read as _};

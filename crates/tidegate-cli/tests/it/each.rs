@@ -367,6 +367,45 @@ async fn killed_in_the_middle_it_goes_on_and_no_command_has_a_twin() {
     );
 }
 
+/// An end was told when it was heard of, which is before its commit: a process that was killed in between
+/// ran again what it had told to have succeeded.
+#[tokio::test]
+async fn end_is_told_when_it_is_stored_and_not_before() {
+    let scene = scene();
+    let line = "touch begun-{}; while [ ! -e end-{} ]; do sleep 0.01; done";
+    let words = ["each", "-j1", "--format", "json", "--shell", line, ":::", "a", "b"];
+    let out = std::fs::File::create(scene.path().join("events")).unwrap();
+    let running = scene.begin_to(scene.command("", &words).stderr(Stdio::null()), out);
+    let told = |event: &str, input: &str| {
+        let events = scene.read("events");
+        let mut events = events.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        events.any(|line| {
+            let told: Value = serde_json::from_str(line).unwrap();
+            told["event"] == event && told["input"] == input
+        })
+    };
+    until("the first has begun", || scene.has("begun-a")).await;
+    // Beside the one that begins runs, both are this process's: the second can begin without the store.
+    let store = scene.path().join(".tidegate/store.db");
+    let engine = Engine::builder(format!("sqlite:{}", store.display())).connect().await.unwrap();
+    while engine.store().counts().await.unwrap().running < 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    engine.shutdown_now().await;
+    let lock = rusqlite::Connection::open(&store).unwrap();
+    lock.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    scene.touch("end-a");
+    // The second begins on the slot of the first, of whose end the process has heard by then.
+    until("the second has begun", || told("task_started", "b")).await;
+    assert!(!told("task_ended", "a"), "{}", scene.read("events"));
+    lock.execute_batch("ROLLBACK").unwrap();
+    until("the end of the first is told", || told("task_ended", "a")).await;
+    scene.touch("end-b");
+    assert_eq!(running.code(), Some(0));
+    assert!(told("task_ended", "b"));
+}
+
 #[tokio::test]
 async fn an_interrupt_ends_commands_and_it_can_go_on() {
     let scene = scene();

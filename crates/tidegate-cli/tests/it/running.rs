@@ -21,7 +21,12 @@ impl Scene {
 
     /// The same for a command that was made already.
     pub(crate) fn begin_with(&self, command: &mut Command) -> Running<'_> {
-        Running { scene: self, child: command.stdout(Stdio::piped()).spawn().unwrap() }
+        self.begin_to(command, Stdio::piped())
+    }
+
+    /// The same with its stdout to somewhere else.
+    pub(crate) fn begin_to(&self, command: &mut Command, out: impl Into<Stdio>) -> Running<'_> {
+        Running { scene: self, child: command.stdout(out).spawn().unwrap() }
     }
 
     /// The binary, left running, with what it says to stderr in a file `said`.
@@ -101,6 +106,11 @@ impl Running<'_> {
         })
         .await;
         status.and_then(|status| status.code())
+    }
+
+    /// Waits for its end, of which only the exit code is wanted.
+    pub(crate) fn code(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
     }
 
     /// As the system does when there is no memory left.

@@ -1,7 +1,7 @@
 //! One call of a body: a spawned task that reports how it ended, whatever happens to it.
 
 use super::event::{Event, What};
-use super::hook::{EntryEvent, EntryStage, Hook};
+use super::hook::{EntryEvent, EntryStage, Hook, StoredEnd};
 use super::{Child, Engine, Run, RunError, RunStatus, Shared};
 use crate::attempt::{Attempt, Observer, ReadRun, Record};
 use crate::context::{Around, States};
@@ -25,7 +25,7 @@ use tidegate_core::graph::{OnFailure, TaskIndex};
 use tidegate_core::lifecycle::{Failure, Fence};
 use tidegate_core::plan::Plan;
 use tidegate_core::slot::Lane;
-use tidegate_core::store::{Claimed, NewRun, RunKey, StoreError, TaskKey};
+use tidegate_core::store::{Claimed, Happened, NewRun, RunKey, StoreError, TaskKey};
 use tidegate_core::wait::{WaitAnswer, WaitKind, WaitOp};
 use tidegate_core::{RunId, TaskExecutionId, Timestamp};
 use tokio::sync::oneshot;
@@ -195,6 +195,12 @@ impl Entry {
     fn tell(&self, hook: &Hook, stage: EntryStage<'_>) {
         let (run, task, attempt) = (self.run, self.name(), self.number);
         hook.call(&EntryEvent { run, task, attempt, stage });
+    }
+
+    /// Tells what the store has of its end.
+    pub(super) fn tell_stored_end(&self, hook: &Hook, how: Option<Happened>) {
+        let (run, task, attempt) = (self.run, self.name(), self.number);
+        hook.call_stored_end(&StoredEnd { run, task, attempt, how });
     }
 
     fn publish(&self, what: impl FnOnce(String) -> What) {

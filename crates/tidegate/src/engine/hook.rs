@@ -2,7 +2,7 @@
 //!
 //! Events may be missed and come when something is stored; a hook is called in the middle of it, in
 //! order, while the entry still has its slot. It says nothing of what becomes of the report: a task
-//! may have been cancelled in the meantime.
+//! may have been cancelled in the meantime. That is told apart, once it is stored ([`StoredEnd`]).
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::dispatcher::End;
 use tidegate_core::lifecycle::{Failure, Reason};
+use tidegate_core::store::Happened;
 
 /// What a function given to [`Task::on_entry`](crate::Task::on_entry) is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,19 +53,57 @@ pub enum EntryStage<'a> {
     Left,
 }
 
-/// A function that hears of entries.
-#[derive(Clone)]
-pub(crate) struct Hook(Arc<dyn Fn(&EntryEvent<'_>) + Send + Sync>);
+/// What a function given to [`Task::on_stored_end`](crate::Task::on_stored_end) is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredEnd<'a> {
+    /// The run of the task, or of the items.
+    pub run: RunId,
+    /// The task, or the item, as in `greet[3]`.
+    pub task: &'a str,
+    /// In which attempt.
+    pub attempt: u32,
+    /// What the store has of the entry; `None` if it did not take the end that was reported, because
+    /// the task was not this worker's any more.
+    pub how: Option<Happened>,
+}
+
+type HearEntry = dyn Fn(&EntryEvent<'_>) + Send + Sync;
+type HearStoredEnd = dyn Fn(&StoredEnd<'_>) + Send + Sync;
+
+/// Functions that hear of entries.
+#[derive(Clone, Default)]
+pub(crate) struct Hook {
+    entry: Option<Arc<HearEntry>>,
+    stored_end: Option<Arc<HearStoredEnd>>,
+}
 
 impl Hook {
-    pub(crate) fn new(hear: impl Fn(&EntryEvent<'_>) + Send + Sync + 'static) -> Self {
-        Hook(Arc::new(hear))
+    pub(crate) fn set_entry(&mut self, hear: impl Fn(&EntryEvent<'_>) + Send + Sync + 'static) {
+        self.entry = Some(Arc::new(hear));
+    }
+
+    pub(crate) fn set_stored_end(&mut self, hear: impl Fn(&StoredEnd<'_>) + Send + Sync + 'static) {
+        self.stored_end = Some(Arc::new(hear));
+    }
+
+    pub(super) fn hears_stored_ends(&self) -> bool {
+        self.stored_end.is_some()
     }
 
     pub(super) fn call(&self, event: &EntryEvent<'_>) {
+        let Some(hear) = &self.entry else { return };
         // Whatever it does, the task goes on as it would without it.
-        if catch_unwind(AssertUnwindSafe(|| (self.0)(event))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| hear(event))).is_err() {
             tracing::warn!(run = %event.run, task = event.task, "what hears of entries panicked");
+        }
+    }
+
+    pub(super) fn call_stored_end(&self, end: &StoredEnd<'_>) {
+        let Some(hear) = &self.stored_end else { return };
+        // The loop of the worker goes on as it would without it.
+        if catch_unwind(AssertUnwindSafe(|| hear(end))).is_err() {
+            tracing::warn!(run = %end.run, task = end.task, "what hears of stored ends panicked");
         }
     }
 }

@@ -9,10 +9,12 @@ mod closing;
 use self::closing::ClosingState;
 use super::event::{Event, What};
 use super::health::NoAnswer;
+use super::hook::Hook;
 use super::look::{Seen, look};
 use super::monitor::Beside;
 use super::run::{Cell, Over};
 use super::shutdown::{ShutdownReport, Stage};
+use super::unstored::UnstoredEnds;
 use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry, workflows};
 use crate::context::States;
 use crate::slot::{Ended as Counted, SlotToken};
@@ -84,6 +86,8 @@ pub(super) struct Worker {
     entries: HashMap<TaskKey, Live>,
     /// Entries that have ended otherwise than by success, until that is stored.
     ending: Vec<Arc<entry::Entry>>,
+    /// Entries that are over and whose end is not stored, where somebody wants to hear of that.
+    unstored: UnstoredEnds,
     cells: BTreeMap<RunId, Vec<Weak<Cell>>>,
     /// The last of these whose end was looked up.
     looked_up: Option<RunId>,
@@ -128,6 +132,8 @@ struct Live {
     /// Whether it has succeeded, and what it returned, until its end is recorded.
     succeeded: bool,
     output: Option<Bytes>,
+    /// Who hears when its end is stored.
+    hook: Option<Hook>,
 }
 
 /// What the loop wakes up for.
@@ -168,6 +174,7 @@ impl Worker {
             requests: HashMap::new(),
             entries: HashMap::new(),
             ending: Vec::new(),
+            unstored: UnstoredEnds::default(),
             cells: BTreeMap::new(),
             looked_up: None,
             reserved: None,
@@ -382,6 +389,11 @@ impl Worker {
         else {
             return;
         };
+        if matches!(end, End::Succeeded { .. } | End::Failed { .. })
+            && let Some(hook) = live.hook.take()
+        {
+            self.unstored.insert(live.entry.clone(), hook);
+        }
         let pool = &self.shared.pool;
         match end {
             End::Succeeded { output, .. } => {
@@ -540,6 +552,7 @@ impl Worker {
         let body = workflows::body(&self.shared, &claimed);
         let (key, fence, limit) = (claimed.key, claimed.life.fence, planned.timeout);
         let manner = body.manner();
+        let hook = body.hook().filter(Hook::hears_stored_ends);
         if let Some(limit) = limit {
             let at = Instant::now() + limit.saturating_sub(claimed.life.active);
             self.limits.push(Reverse((at, key, fence)));
@@ -549,12 +562,16 @@ impl Worker {
         let start = entry::Start { claimed, body, states, slot, leave: given };
         let (entry, abort) = entry::start(&self.shared, start);
         let (waits, watched, succeeded, output) = (false, limit.is_some(), false, None);
-        let live = Live { entry, abort, leave, limit, manner, waits, watched, succeeded, output };
+        let live =
+            Live { entry, abort, leave, limit, manner, waits, watched, succeeded, output, hook };
         self.entries.insert(key, live);
     }
 
     /// An entry is to go away. It reports when it has; one that cannot be stopped is given up.
     fn drop_entry(&mut self, task: TaskKey, fence: Fence) {
+        if !self.dispatcher.owns(task) {
+            self.unstored.lose(task, fence);
+        }
         let live = self.entries.get(&task).filter(|live| live.entry.fence == fence);
         let Some(live) = live else { return };
         live.entry.cancel();
@@ -580,6 +597,7 @@ impl Worker {
     }
 
     fn recorded(&mut self, record: &Record, plan: &Arc<Plan>) {
+        self.unstored.record(record);
         let kind = match record.what {
             Happened::Succeeded | Happened::TakenOver => Some(Kind::Succeeded),
             Happened::Failed => Some(Kind::Failed),

@@ -4,7 +4,7 @@ use super::support::*;
 use crate::support::ms;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use tidegate::engine::{EntryEvent, EntryStage};
+use tidegate::engine::{EntryEvent, EntryStage, StoredEnd};
 use tidegate::{Backoff, Config, Context, RunOutcome, Task, TaskError, TaskHandle, Workflow};
 
 /// What was heard, in words.
@@ -52,6 +52,28 @@ on_every_store! {
         let engine = place.engine().workflow(workflow).start().await.unwrap();
         engine.submit("fails", ()).await.unwrap().wait().await.unwrap();
         let right = ["fails 1 begins", "fails 1 again: no", "fails 2 begins", "fails 2 failed: no"];
+        assert_eq!(heard.all(), right);
+    }
+
+    async fn stored_end_is_heard_of_once_the_store_has_it(place: Place) {
+        let heard = Heard::default();
+        let hears = |heard: &Heard| {
+            let heard = heard.0.clone();
+            move |end: &StoredEnd<'_>| {
+                let line = format!("{} {} {:?}", end.task, end.attempt, end.how.unwrap());
+                heard.lock().unwrap().push(line);
+            }
+        };
+        let fails = Task::new("fails", fails).retries(1).backoff(Backoff::fixed(ms(1)));
+        let says = Task::new("says", says).each("all");
+        let workflow = Workflow::builder("both")
+            .task(says.on_stored_end(hears(&heard)))
+            .task(fails.on_stored_end(hears(&heard)).after(["says"]));
+        let engine = place.engine().slots(1).workflow(workflow.build().unwrap());
+        let engine = engine.start().await.unwrap();
+        let run = engine.submit("both", json!({ "all": [1, 2] })).await.unwrap();
+        run.wait().await.unwrap();
+        let right = ["says[0] 1 Succeeded", "says[1] 1 Succeeded", "fails 1 Retried", "fails 2 Failed"];
         assert_eq!(heard.all(), right);
     }
 
