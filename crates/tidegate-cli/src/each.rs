@@ -244,7 +244,8 @@ impl Whole<'_> {
             Some(folder) => builder.logs(folder),
             None => builder,
         };
-        builder.retention(retention).start().await.map_err(not_started)
+        let builder = builder.retention(retention).log_overflow(Arc::new(flow.teller().clone()));
+        builder.start().await.map_err(not_started)
     }
 
     /// A path leads to the same file from wherever it is looked for.

@@ -10,6 +10,7 @@ use crate::view::View;
 use crate::{Failure, health, plan, resume, summary, suspend};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tidegate::engine::{Retried, Subscription};
 use tidegate::error::StartError;
@@ -93,7 +94,7 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     let queue = store::new_queue();
     let logs = Logs::of(&place)?;
     let queues = resume::queues(&queue, old.as_ref().map(|old| old.id));
-    let starting = start(file, &choice, cpus, &place, queues, &logs);
+    let starting = start(file, &choice, cpus, &place, queues, &logs, &teller);
     let engine = asked.unless_told(starting).await?;
     asked.guard(&engine, &teller);
     health::watch(&engine, &teller);
@@ -198,6 +199,7 @@ async fn start(
     place: &Place,
     queues: Vec<String>,
     logs: &Logs,
+    teller: &Teller,
 ) -> Result<Engine, Failure> {
     let shared = (!place.is_memory()).then_some(place.address.as_str());
     let workflow = plan::workflow(file, choice, shared);
@@ -214,7 +216,8 @@ async fn start(
         Some(folder) => builder.logs(folder),
         None => builder,
     };
-    builder.retention(retention).start().await.map_err(not_started)
+    let builder = builder.retention(retention).log_overflow(Arc::new(teller.clone()));
+    builder.start().await.map_err(not_started)
 }
 
 /// How an engine is set whatever it runs.

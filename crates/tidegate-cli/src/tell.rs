@@ -22,6 +22,8 @@ mod frame;
 mod json;
 mod junit;
 mod lines;
+mod output;
+mod overflow;
 mod paint;
 mod screen;
 mod writer;
@@ -34,6 +36,7 @@ use board::{Before, Board};
 use clock::Clock;
 use follow::Follower;
 use junit::{Case, Junit};
+use overflow::Overflowing;
 use paint::Paint;
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _};
@@ -218,6 +221,8 @@ struct State {
     left_out: u64,
     /// Logs of commands that may still be ending.
     late: Vec<PathBuf>,
+    /// What logs could not hold.
+    overflow: Overflowing,
     /// Nothing is to be written for a while; and that is so.
     hidden: bool,
     is_hidden: bool,
@@ -232,12 +237,12 @@ enum Out {
     Line(String),
     /// This to stdout.
     Data(String),
-    /// All that is in this file, if it is there, to stdout.
-    Log(PathBuf),
-    /// The same as it comes; until it is whole; all that are not.
+    /// What is in a log, if it is there, to stdout: as it comes; until it is whole; of all that are not.
     Follow(Follower),
     Followed(Follower),
     AllFollowed,
+    /// What is not in a log, behind what is.
+    Overflow(Follower, Vec<u8>),
     Case(Case),
 }
 
@@ -330,8 +335,10 @@ impl Teller {
     /// No command is left: what they have written is whole.
     pub(crate) fn all_ended(&self) {
         let mut state = self.shared.lock();
-        let late = std::mem::take(&mut state.late);
-        state.outs.extend(late.into_iter().map(Out::Log));
+        for log in std::mem::take(&mut state.late) {
+            let follower = state.overflow.follow(log);
+            state.outs.push_back(Out::Followed(follower));
+        }
         state.outs.push_back(Out::AllFollowed);
         state.ended = true;
         drop(state);
@@ -409,45 +416,6 @@ impl State {
             false => self.left_out += 1,
         }
         self.lines = (self.lines + 1).min(LINES_MAX);
-    }
-
-    /// What is to be shown of what a command writes.
-    fn push_output(&mut self, fact: &Fact, before: &Before, manner: Manner) {
-        let follower = |who: &Who, log: &PathBuf| match manner.show {
-            Show::Prefixed => {
-                let label = crate::waves::plain(who.label());
-                Some(Follower::prefixed(log.clone(), &label, manner.paint_out))
-            }
-            Show::Streamed => Some(Follower::streamed(log.clone())),
-            _ => None,
-        };
-        match fact {
-            Fact::Began { who, log: Some(log), .. } => {
-                self.outs.extend(follower(who, log).map(Out::Follow));
-            }
-            Fact::Retried { who, log: Some(log), .. } => {
-                self.outs.extend(follower(who, log).map(Out::Followed));
-            }
-            Fact::Interrupted { who } => {
-                let follower = before.log.as_ref().and_then(|log| follower(who, log));
-                self.outs.extend(follower.map(Out::Followed));
-            }
-            Fact::Ended { how: How::Skipped, .. } => {}
-            // It has ended in the store, and only now is it told to.
-            Fact::Ended { how: How::Cancelled, log: Some(log), .. } => {
-                self.late.extend((manner.show == Show::Grouped).then(|| log.clone()));
-            }
-            Fact::Ended { who, how, log: Some(log), .. } => match (manner.show, follower(who, log))
-            {
-                (_, Some(follower)) => self.outs.push_back(Out::Followed(follower)),
-                (Show::Grouped, _) => self.outs.push_back(Out::Log(log.clone())),
-                (Show::Failed, _) if how.is_failure() => {
-                    self.outs.push_back(Out::Log(log.clone()));
-                }
-                _ => {}
-            },
-            _ => {}
-        }
     }
 
     fn take_outs(&mut self) -> Vec<Out> {

@@ -10,7 +10,7 @@ use crate::view::cause;
 use crate::waves::{count, plain};
 use crate::{Failure, args, health, submit, suspend};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tidegate::engine::{Happened, What};
 use tidegate::{Engine, Event, Retention, RunId, TaskError, Workflow};
 
@@ -45,11 +45,11 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
     let address = place.address.clone();
     let remembered = Remembered::default();
     let find = move |_: &str, input: Option<&[u8]>| remembered.find(&place, input);
-    let starting = builder.find_workflows(find).start();
-    let engine = asked.unless_told(async { starting.await.map_err(not_started) }).await?;
-    let mut events = engine.subscribe();
     let (teller, writer) =
         tell::start(&Usual::plain(args.show), Lines::All).map_err(Failure::Wrong)?;
+    let starting = builder.find_workflows(find).log_overflow(Arc::new(teller.clone())).start();
+    let engine = asked.unless_told(async { starting.await.map_err(not_started) }).await?;
+    let mut events = engine.subscribe();
     asked.guard(&engine, &teller);
     health::watch(&engine, &teller);
     suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;

@@ -5,7 +5,8 @@
 //!
 //! - `spawn`: starts it in a process group of its own and says why it could not be started;
 //! - `spawned`: waits for it, stops it (TERM, a grace, KILL), sees its group to the end;
-//! - `output`: copies what it writes into a log and keeps the last part in memory;
+//! - `output`: copies what it writes into a log and keeps the last part in memory; `overflow`: what the
+//!   log cannot hold;
 //! - `notes` and `unfinished`: writes down which commands a worker has begun, and reads it, so that
 //! - `takeover` can end those of a worker that died, before anybody runs them again;
 //! - `running`: which commands run at this moment, so that all can be stopped for a while;
@@ -36,6 +37,7 @@
 mod group;
 mod notes;
 mod output;
+mod overflow;
 mod private;
 mod running;
 mod spawn;
@@ -201,7 +203,10 @@ impl<'de> Deserialize<'de> for Finished {
     }
 }
 
+pub use overflow::LogOverflow;
+
 pub(crate) use notes::Notes;
+pub(crate) use overflow::OverflowState;
 #[doc(hidden)]
 pub use private::check_folder;
 pub(crate) use running::Running;

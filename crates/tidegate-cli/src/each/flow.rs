@@ -167,6 +167,10 @@ impl Flow {
         &self.template
     }
 
+    pub(super) fn teller(&self) -> &Teller {
+        &self.teller
+    }
+
     pub(super) fn score(&self) -> Score {
         self.lock().score.clone()
     }

@@ -33,6 +33,17 @@ impl Follower {
         Follower { prefix: Some(prefix.into_bytes()), ..Follower::streamed(path) }
     }
 
+    /// The same, of a log that is in this file and not at its path.
+    pub(super) fn in_file(self, file: Option<File>) -> Self {
+        Follower { file: file.or(self.file), ..self }
+    }
+
+    /// Takes over what another knows of the same log.
+    pub(super) fn join(&mut self, other: Follower) {
+        self.file = self.file.take().or(other.file);
+        self.prefix = self.prefix.take().or(other.prefix);
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -46,24 +57,33 @@ impl Follower {
             // It is not there before the command is.
             self.file = File::open(&self.path).ok();
         }
-        let Some(file) = &mut self.file else { return Ok(()) };
+        if self.file.is_none() {
+            return Ok(());
+        }
         let mut chunk = vec![0; CHUNK];
-        loop {
+        while let Some(file) = &mut self.file {
             let length = match file.read(&mut chunk) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Ok(0) | Err(_) => return Ok(()),
                 Ok(length) => length,
             };
-            match &self.prefix {
-                None => put(&chunk[..length])?,
-                Some(prefix) => {
-                    let lines = whole_lines(&mut self.begun, &chunk[..length], prefix);
-                    if !lines.is_empty() {
-                        put(&lines)?;
-                    }
-                }
-            }
+            self.push(&chunk[..length], &mut put)?;
         }
+        Ok(())
+    }
+
+    /// Hands out bytes behind those of the log.
+    ///
+    /// # Errors
+    /// Those of `put`.
+    pub(super) fn push(
+        &mut self,
+        bytes: &[u8],
+        mut put: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(prefix) = &self.prefix else { return put(bytes) };
+        let lines = whole_lines(&mut self.begun, bytes, prefix);
+        if lines.is_empty() { Ok(()) } else { put(&lines) }
     }
 
     /// The command has ended: hands out the rest.

@@ -7,7 +7,6 @@ use super::junit::Junit;
 use super::screen::Screen;
 use super::{Manner, Out, Shared};
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::Path;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -29,7 +28,11 @@ pub(super) fn write_all(shared: &Shared, junit: Option<Junit>) -> Result<(), Wri
     let mut pen = Pen::new(shared.manner, junit);
     loop {
         let next = next(shared, &mut pen);
-        next.outs.into_iter().for_each(|out| pen.put(out));
+        for out in next.outs {
+            let overflow = out.overflow();
+            pen.put(out);
+            shared.overflow_is_written(overflow);
+        }
         pen.follow(Instant::now());
         match next.then {
             Then::Draw(rows) => pen.draw(&rows),
@@ -161,12 +164,19 @@ impl Pen {
             }
             // What went wrong is kept.
             Out::Data(text) => drop(self.data(text.as_bytes())),
-            Out::Log(path) => self.show(&path),
-            Out::Follow(follower) => self.followers.push(follower),
+            Out::Follow(follower) => {
+                let follower = self.join(follower);
+                self.followers.push(follower);
+            }
+            // A command that was never begun has no log.
             Out::Followed(follower) => {
-                let at = self.followers.iter().position(|other| other.path() == follower.path());
-                let follower = at.map_or(follower, |at| self.followers.swap_remove(at));
-                let _ = follower.finish(|bytes| self.data(bytes));
+                let _ = self.join(follower).finish(|bytes| self.data(bytes));
+            }
+            Out::Overflow(follower, bytes) => {
+                let mut follower = self.join(follower);
+                let _ = follower.read(|bytes| self.data(bytes));
+                let _ = follower.push(&bytes, |bytes| self.data(bytes));
+                self.followers.push(follower);
             }
             Out::AllFollowed => {
                 for follower in std::mem::take(&mut self.followers) {
@@ -194,9 +204,16 @@ impl Pen {
         self.followers = followers;
     }
 
-    fn show(&mut self, path: &Path) {
-        // A command that was never begun has no log.
-        let _ = Follower::streamed(path.to_owned()).finish(|bytes| self.data(bytes));
+    /// The one that follows this log already, if there is one.
+    fn join(&mut self, follower: Follower) -> Follower {
+        match self.followers.iter().position(|other| other.path() == follower.path()) {
+            None => follower,
+            Some(at) => {
+                let mut other = self.followers.swap_remove(at);
+                other.join(follower);
+                other
+            }
+        }
     }
 
     /// Writes to stdout, where all goes well. Says only whether that makes sense any more.

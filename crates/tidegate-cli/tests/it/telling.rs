@@ -132,6 +132,77 @@ fn how_each_task_ended_is_in_the_file_of_cases() {
     assert!(!scene.files().iter().any(|file| file.extension().is_some_and(|end| end == "part")));
 }
 
+/// The binary as it runs where no file may grow beyond 4 to 8 MiB, which is an error like a full disk.
+fn call_with_small_files(scene: &Scene, arguments: &[&str]) -> (Option<i32>, Vec<u8>, String) {
+    let binary = scene.command("", arguments);
+    let mut command = std::process::Command::new("sh");
+    let line = "trap '' XFSZ; ulimit -f 8192; exec \"$0\" \"$@\"";
+    command.args(["-c", line]).arg(binary.get_program()).args(binary.get_args());
+    for (name, value) in binary.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let output = command.current_dir(scene.path()).output().unwrap();
+    (output.status.code(), output.stdout, String::from_utf8(output.stderr).unwrap())
+}
+
+/// What commands wrote was shown from their logs, and so lost without a word when these could not be
+/// written.
+#[test]
+fn stdout_has_every_byte_whatever_becomes_of_the_log() {
+    let numbers: String = (1..=1_300_000).map(|number| format!("{number}\n")).collect();
+    let write = "seq 1300000";
+    for show in ["grouped", "streamed", "prefixed", "failed"] {
+        let scene = Scene::with(&format!("[tasks.a]\nrun = \"{write}; exit 1\"\n"));
+        let scene = scene.file(".tidegate/.gitignore", "*\n");
+        let right = match show {
+            "prefixed" => numbers.lines().map(|line| format!("a | {line}\n")).collect(),
+            _ => numbers.clone(),
+        };
+        let check = |(code, out, said): (Option<i32>, Vec<u8>, String)| {
+            assert_eq!(code, Some(1), "{said}");
+            assert_eq!(out.len(), right.len(), "{show}: {said}");
+            assert!(out == right.as_bytes(), "{show}");
+            let told = said.lines().filter(|line| line.contains("cannot write the log "));
+            let told: Vec<_> = told.collect();
+            assert!(told.len() == 1 && told[0].contains("File too large"), "{show}: {said}");
+        };
+        check(call_with_small_files(&scene, &["run", "--show", show]));
+        let line = format!("{write}; false");
+        let words = ["each", "--show", show, "--shell", &line, ":::", "a"];
+        check(call_with_small_files(&scene, &words));
+    }
+}
+
+#[tokio::test]
+async fn stdout_has_what_is_in_a_log_that_was_removed() {
+    for show in ["grouped", "streamed", "prefixed"] {
+        let scene = Scene::new().file(".tidegate/.gitignore", "*\n");
+        let line = "echo first; while [ ! -e end ]; do sleep 0.01; done; echo second; : {}";
+        let running = scene.begin(&["each", "--show", show, "--shell", line, ":::", "a"]);
+        let logs = || {
+            scene.files().into_iter().filter(|path| path.extension().is_some_and(|it| it == "log"))
+        };
+        let has_first =
+            || logs().any(|log| std::fs::read(log).is_ok_and(|text| text == b"first\n"));
+        until("the first is in the log", has_first).await;
+        std::fs::remove_dir_all(scene.path().join(".tidegate/store.db-logs")).unwrap();
+        scene.touch("end");
+        let answer = running.end();
+        let prefix = if show == "prefixed" { "a | " } else { "" };
+        let right = format!("{prefix}first\n{prefix}second\n");
+        assert_eq!(answer.out, right, "{show}: {}", answer.err);
+        assert!(
+            answer.err.contains(" was moved or removed while it was written"),
+            "{}",
+            answer.err
+        );
+        assert_eq!(answer.code, Some(0), "{}", answer.err);
+    }
+}
+
 /// The names of all elements in order, if each that is opened is closed in its place.
 fn elements(xml: &str) -> Vec<&str> {
     let (mut names, mut open) = (Vec::new(), Vec::new());

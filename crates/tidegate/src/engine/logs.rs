@@ -1,8 +1,18 @@
 //! Where to find what commands have written.
 
-use super::Engine;
+use super::{Engine, EngineBuilder};
+use crate::process::{LogOverflow, OverflowState};
 use std::path::PathBuf;
+use std::sync::Arc;
 use tidegate_core::RunId;
+
+impl EngineBuilder {
+    /// What commands write and their logs cannot hold goes here: for lack of room, because of an error,
+    /// or because somebody has moved the log. Without this it is dropped, and a warning says so.
+    pub fn log_overflow(self, overflow: Arc<dyn LogOverflow>) -> Self {
+        self.state(OverflowState(overflow))
+    }
+}
 
 impl Engine {
     /// Where what a [command](crate::Task::command) writes in this attempt goes, byte for byte: the task

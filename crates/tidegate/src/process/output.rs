@@ -6,17 +6,19 @@
 //! system's cache and is over in microseconds, less than handing it to another thread would cost, and
 //! a log has an upper bound.
 
+use super::overflow::LogOverflow;
 use rustix::fs::Access;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::future::poll_fn;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::{ChildStderr, ChildStdout};
@@ -45,6 +47,9 @@ pub(super) struct Kept {
     pub(super) stdout: Tail,
     pub(super) tail: Tail,
     pub(super) log: Option<Log>,
+    /// Where that goes which the log cannot hold, and whether there was some.
+    overflow: Option<Arc<dyn LogOverflow>>,
+    overflows: bool,
 }
 
 impl Output {
@@ -52,8 +57,10 @@ impl Output {
         stdout: Option<ChildStdout>,
         stderr: Option<ChildStderr>,
         log: Option<Log>,
+        overflow: Option<Arc<dyn LogOverflow>>,
     ) -> Self {
-        let kept = Kept { stdout: Tail::new(STDOUT_MAX), tail: Tail::new(TAIL_MAX), log };
+        let (stdout_tail, tail) = (Tail::new(STDOUT_MAX), Tail::new(TAIL_MAX));
+        let kept = Kept { stdout: stdout_tail, tail, log, overflow, overflows: false };
         Output { stdout, stderr, kept }
     }
 
@@ -76,6 +83,9 @@ impl Output {
     fn poll_copy(&mut self, cx: &mut Context<'_>) {
         let Output { stdout, stderr, kept } = self;
         for _ in 0..ROUNDS {
+            if kept.is_full(cx) {
+                return;
+            }
             let more = poll_pipe(stdout, cx, |bytes| kept.take(bytes, true));
             let more = poll_pipe(stderr, cx, |bytes| kept.take(bytes, false)) || more;
             if !more {
@@ -97,6 +107,13 @@ impl Output {
         }
     }
 
+    /// A log that is not where it should be is handed over: nobody would find what is in it.
+    pub(super) fn hand_over_moved_log(&mut self) {
+        if !self.kept.overflows {
+            self.kept.hand_over_moved_log();
+        }
+    }
+
     pub(super) fn take(&mut self) -> Kept {
         std::mem::take(&mut self.kept)
     }
@@ -105,18 +122,57 @@ impl Output {
 impl Kept {
     fn take(&mut self, bytes: &[u8], from_stdout: bool) {
         if let Some(log) = &mut self.log {
-            log.write(bytes);
+            let written = log.write(bytes);
+            if written < bytes.len() {
+                self.put_overflow(&bytes[written..]);
+            }
         }
         if from_stdout {
             self.stdout.push(bytes);
         }
         self.tail.push(bytes);
     }
+
+    /// Whether nothing is to be read, because there is no room for what the log cannot hold.
+    fn is_full(&self, cx: &mut Context<'_>) -> bool {
+        let overflow = self.overflow.as_ref().filter(|_| self.overflows);
+        overflow.is_some_and(|overflow| overflow.poll_room(cx).is_pending())
+    }
+
+    fn put_overflow(&mut self, bytes: &[u8]) {
+        if !std::mem::replace(&mut self.overflows, true) {
+            self.hand_over_moved_log();
+            if let (Some(overflow), Some(log)) = (&self.overflow, &self.log) {
+                let too_large = || io::Error::from(ErrorKind::FileTooLarge);
+                let error = log.error.as_ref().map_or_else(too_large, |error| copied(error));
+                overflow.log_failed(&log.path, &error);
+            }
+        }
+        if let (Some(overflow), Some(log)) = (&self.overflow, &self.log) {
+            overflow.put(&log.path, bytes);
+        }
+    }
+
+    fn hand_over_moved_log(&mut self) {
+        let Kept { log: Some(log), overflow: Some(overflow), .. } = self else { return };
+        if let Some(file) = log.moved_file() {
+            overflow.log_moved(&log.path, file);
+        }
+    }
+}
+
+/// The same once more.
+fn copied(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => error.kind().into(),
+    }
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Kept { stdout: Tail::new(0), tail: Tail::new(0), log: None }
+        let (stdout, tail) = (Tail::new(0), Tail::new(0));
+        Kept { stdout, tail, log: None, overflow: None, overflows: false }
     }
 }
 
@@ -228,35 +284,68 @@ impl Log {
         self.file.is_some()
     }
 
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// The file, from its beginning, if it is not at its path.
+    fn moved_file(&self) -> Option<File> {
+        let file = self.file.as_ref()?;
+        let (ours, there) = (file.metadata().ok()?, fs::symlink_metadata(&self.path));
+        let is_it = |there: fs::Metadata| (there.dev(), there.ino()) == (ours.dev(), ours.ino());
+        match there.is_ok_and(is_it) {
+            true => None,
+            false => {
+                let mut file = file.try_clone().ok()?;
+                file.rewind().ok().map(|()| file)
+            }
+        }
+    }
+
+    /// Writes what it can of this; how much that is, and why it is not all.
+    fn append(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
+        let mut written = 0;
+        let file = match self.open() {
+            Ok(file) => file,
+            Err(error) => return (written, Err(error)),
+        };
+        while written < bytes.len() {
+            match file.write(&bytes[written..]) {
+                Ok(0) => return (written, Err(ErrorKind::WriteZero.into())),
+                Ok(length) => written += length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return (written, Err(error)),
+            }
+        }
+        (written, Ok(()))
+    }
+
+    fn open(&mut self) -> io::Result<&mut File> {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
                 let mut options = OpenOptions::new();
                 // New: a link that somebody has put there since is not followed.
-                options.write(true).create_new(true).mode(0o600);
+                options.read(true).write(true).create_new(true).mode(0o600);
                 let file = options.open(&self.path)?;
                 // Whatever the umask takes away.
                 file.set_permissions(PermissionsExt::from_mode(0o600))?;
                 none.insert(file)
             }
         };
-        file.write_all(bytes)
+        Ok(file)
     }
 
-    fn write(&mut self, bytes: &[u8]) {
+    /// Writes this, and says how much of it there was room for.
+    fn write(&mut self, bytes: &[u8]) -> usize {
         let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
-        let written = match self.append(&bytes[..fits]) {
-            Ok(()) => fits,
-            Err(error) => {
-                // A gap in the middle would be worse than an early end.
-                self.error = Some(error);
-                self.room = 0;
-                0
-            }
+        let (written, done) = match self.error {
+            None => self.append(&bytes[..fits]),
+            // A gap in the middle would be worse than an early end.
+            Some(_) => (0, Ok(())),
         };
+        if let Err(error) = done {
+            self.error = Some(error);
+        }
         self.room = self.room.saturating_sub(written as u64);
         self.dropped += (bytes.len() - written) as u64;
+        written
     }
 }
 

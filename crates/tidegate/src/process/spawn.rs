@@ -3,6 +3,7 @@
 use super::group::Group;
 use super::notes::{MARKER, Notes};
 use super::output::{Log, Output};
+use super::overflow::LogOverflow;
 use super::running::Running;
 use super::spawned::Spawned;
 use super::{Command, GRACE};
@@ -15,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
@@ -24,6 +26,8 @@ pub(crate) struct Start<'a> {
     pub(crate) log: Option<&'a Path>,
     /// The most bytes the log may have.
     pub(crate) log_max: u64,
+    /// Where that goes which the log cannot hold.
+    pub(crate) overflow: Option<Arc<dyn LogOverflow>>,
     /// Where it is noted, and as what: a token that was never used before, of one printable word.
     /// An execution may begin a command several times, so its id alone is none.
     pub(crate) notes: Option<(&'a Notes, &'a str)>,
@@ -37,8 +41,15 @@ pub(crate) struct Start<'a> {
 
 impl Default for Start<'_> {
     fn default() -> Self {
-        let (log_max, env) = (u64::MAX, Vec::new());
-        Start { log: None, log_max, notes: None, running: None, env, grace: GRACE }
+        Start {
+            log: None,
+            log_max: u64::MAX,
+            overflow: None,
+            notes: None,
+            running: None,
+            env: Vec::new(),
+            grace: GRACE,
+        }
     }
 }
 
@@ -70,7 +81,7 @@ pub(crate) fn spawn(command: &Command, start: Start<'_>) -> Result<Spawned, Spaw
     };
     let number = child.id().and_then(|number| i32::try_from(number).ok());
     let group = number.and_then(Group::new).expect("a child that was not waited for has a number");
-    let output = Output::new(stdout, stderr, log);
+    let output = Output::new(stdout, stderr, log, start.overflow);
     // From here on, dropping it ends the command: also where its group cannot be noted.
     let listed = admission.map(|admission| admission.list(group));
     let spawned = Spawned::new(child, group, output, (noted, listed), start.grace);

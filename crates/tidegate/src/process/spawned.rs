@@ -86,6 +86,7 @@ impl Spawned {
             None => self.stop().await?,
         };
         self.output.finish();
+        self.output.hand_over_moved_log();
         self.over = true;
         if let Some(noted) = self.noted.take() {
             noted.over();

@@ -3,7 +3,9 @@
 use super::{Body, Entered, Manner, Returned, Task};
 use crate::context::{Around, Context, encode};
 use crate::handle::TaskHandle;
-use crate::process::{self, Command, GRACE, Notes, Running, SpawnError, Start};
+use crate::process::{
+    self, Command, GRACE, LogOverflow, Notes, OverflowState, Running, SpawnError, Start,
+};
 use crate::task_error::TaskError;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -127,6 +129,7 @@ struct About {
     task: String,
     item: Option<String>,
     commands: Arc<Commands>,
+    overflow: Option<Arc<dyn LogOverflow>>,
 }
 
 impl About {
@@ -138,7 +141,9 @@ impl About {
         let number = item.as_ref().map(|_| format!("[{}]", context.item_number()));
         let task = format!("{}{}", context.task_name(), number.unwrap_or_default());
         // Outside an engine there are none.
-        About { task, item, commands: context.state().unwrap_or_default() }
+        let commands = context.state().unwrap_or_default();
+        let overflow = context.state::<OverflowState>().ok().map(|state| state.0.clone());
+        About { task, item, commands, overflow }
     }
 
     /// Where the output of this attempt goes.
@@ -165,6 +170,7 @@ async fn run(command: &Command, about: About, handle: &TaskHandle) -> Result<Ret
     let token = format!("{}-{:016x}", handle.task_execution_id(), fastrand::u64(..));
     let start = Start {
         log: log.as_deref(),
+        overflow: about.overflow.clone(),
         log_max: about.commands.logs.as_ref().map_or(0, |(_, max)| *max),
         notes: about.commands.notes.as_ref().map(|notes| (notes, token.as_str())),
         running: Some(&about.commands.running),
