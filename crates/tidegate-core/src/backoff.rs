@@ -116,6 +116,8 @@ impl Backoff {
     /// 1 that the caller has drawn.
     pub fn pause(&self, attempt: u32, chance: f64) -> Duration {
         let grown = self.factor.powi(i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX));
+        // Infinitely often nothing is nothing, and not a number without this.
+        let grown = grown.min(f64::MAX);
         let capped = (self.first.as_secs_f64() * grown).min(self.longest.as_secs_f64());
         let spread = 1.0 + self.jitter * (2.0 * chance.clamp(0.0, 1.0) - 1.0);
         Duration::try_from_secs_f64(capped * spread).unwrap_or(self.longest)
@@ -141,6 +143,8 @@ mod tests {
         assert_eq!(pauses, [1, 3, 9, 20, 20]);
         assert_eq!(backoff.pause(u32::MAX, 0.5), SECOND * 20);
         assert_eq!(Backoff::fixed(Duration::MAX).pause(9, 1.0), Duration::MAX);
+        let none = Backoff::exponential(Duration::ZERO, f64::MAX, Duration::MAX).unwrap();
+        assert_eq!(none.pause(u32::MAX, 0.5), Duration::ZERO);
     }
 
     #[test]

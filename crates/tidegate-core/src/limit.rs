@@ -27,6 +27,9 @@ pub struct Rate {
     pub per: Duration,
 }
 
+/// The longest stretch of time that stores can keep: in nanoseconds it still fits into an `i64`.
+const STRETCH_MAX: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
+
 impl Limit {
     /// A limit that bounds nothing yet: [`at_once`](Self::at_once), [`rate`](Self::rate) or both are
     /// to follow.
@@ -40,9 +43,10 @@ impl Limit {
         self
     }
 
-    /// At most so many units begin in any stretch of time of this length.
+    /// At most so many units begin in any stretch of time of this length. A stretch beyond 292 years
+    /// counts as 292 years.
     pub fn rate(mut self, units: u32, per: Duration) -> Self {
-        self.rate = Some(Rate { units, per });
+        self.rate = Some(Rate { units, per: per.min(STRETCH_MAX) });
         self
     }
 
@@ -234,15 +238,16 @@ impl Limit {
         let is_recent = |at: Timestamp| ends(at) > now && at <= now + rate.per;
         let mut recent: Vec<_> = begun.iter().filter(|(at, _)| is_recent(*at)).collect();
         recent.sort_unstable();
-        let used: u32 = recent.iter().map(|(_, units)| *units).sum();
+        // Of so many units that together they are more than a `u32` holds.
+        let used: u64 = recent.iter().map(|(_, units)| u64::from(*units)).sum();
         let in_time = match recent.is_empty() {
             true => rate.units.max(units),
-            false => rate.units.saturating_sub(used),
+            false => rate.units.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)),
         };
         let mut left = used;
         let freed = recent.iter().find(|(_, begun)| {
-            left -= begun;
-            left.saturating_add(units) <= rate.units || left == 0
+            left -= u64::from(*begun);
+            left + u64::from(units) <= u64::from(rate.units) || left == 0
         });
         let next = freed.map(|(at, _)| ends(*at)).filter(|_| in_time < units && at_once >= units);
         Room { units: at_once.min(in_time), next }
@@ -343,6 +348,22 @@ mod tests {
     fn a_full_limit_names_no_time_at_which_more_is_free() {
         let limit = Limit::new("api").at_once(1).rate(1, Duration::from_secs(10));
         assert_eq!(limit.room(1, 1, &[(at(0), 1)], at(1)), Room { units: 0, next: None });
+    }
+
+    #[test]
+    fn units_near_the_end_of_their_range_are_counted_and_do_not_overflow() {
+        let most = u32::MAX;
+        let limit = Limit::new("api").at_once(most).rate(most, Duration::MAX);
+        assert_eq!(limit.check(), Ok(()));
+        let begun = [(at(0), most), (at(1), most), (at(2), most)];
+        for units in [1, most] {
+            assert_eq!(limit.room(units, most, &begun, at(3)).units, 0);
+            assert_eq!(limit.room(units, 0, &begun, at(3)).units, 0);
+            assert_eq!(limit.room(units, 0, &[], at(3)).units, most);
+        }
+        // A store keeps the stretch in nanoseconds, and what it gives back is what was asked for.
+        let per = limit.most_in_time().map(|rate| rate.per.as_nanos());
+        assert_eq!(per, Some(i64::MAX.unsigned_abs().into()));
     }
 
     #[test]

@@ -514,7 +514,8 @@ impl Memory {
     fn units_of(&self, limit: &LimitKey) -> u32 {
         let first = (limit.clone(), TaskKey(i64::MIN));
         let held = self.held.range(first..).take_while(|(other, _)| other == limit);
-        held.map(|(limit, task)| self.holds[&(*task, limit.clone())].units).sum()
+        let units = held.map(|(limit, task)| self.holds[&(*task, limit.clone())].units);
+        units.fold(0, u32::saturating_add)
     }
 
     fn limit_states(&self) -> Vec<LimitState> {
@@ -697,7 +698,7 @@ impl Memory {
             let row = &self.tasks[&tasks.first()?.1].0;
             let queue = &self.head(row.run()).queue;
             let open = self.open.iter().filter_map(|open| open.get(queue)?.get(lane)).flatten();
-            let before = open.map(|(_, task)| units_of(task)).sum();
+            let before = open.map(|(_, task)| units_of(task)).fold(0, u32::saturating_add);
             Some(audit::First { row, units: units_of(&row.key), before })
         });
         let watched = audit::Watched {

@@ -632,7 +632,8 @@ impl Claimed {
     pub fn priority(&self) -> i32 {
         let State::Running { ready_since, .. } = self.life.state else { return 0 };
         let head_start = ready_since.as_micros().saturating_sub(self.order.as_micros());
-        i32::try_from(head_start / 1_000_000).unwrap_or(i32::MAX)
+        let seconds = (head_start / 1_000_000).clamp(i32::MIN.into(), i32::MAX.into());
+        i32::try_from(seconds).expect("it was just clamped")
     }
 
     /// The name of its execution, the same on every entry.

@@ -747,7 +747,8 @@ impl<'t, R: Rows> Taking<'t, R> {
         let may_have_to_end = matches!(kind, Kind::Ready | Kind::Deferred | Kind::Parked);
         self.runs[run].unsettled |= stops && (kind.is_terminal() || may_have_to_end);
         if kind.is_terminal() {
-            self.head_mut(run).open -= 1;
+            let head = self.head_mut(run);
+            head.open = head.open.saturating_sub(1);
             self.runs[run].ended.extend(has_children.then_some(index));
         }
         if self.tasks[at].row.has_waits {

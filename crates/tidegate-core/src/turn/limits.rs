@@ -132,7 +132,8 @@ impl<R: Rows> Taking<'_, R> {
         units: u32,
     ) -> Result<(), R::Error> {
         let hold = Hold { limit: limit.clone(), units, since: self.turn.now };
-        self.look(limit)?.in_use += units;
+        let looked = self.look(limit)?;
+        looked.in_use = looked.in_use.saturating_add(units);
         self.rows.hold(self.tasks[at].row.key, &hold)
     }
 
