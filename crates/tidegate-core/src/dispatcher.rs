@@ -23,17 +23,21 @@
 //! - A worker that closes and has nothing to report wants nothing more of the store.
 
 mod failed_turn;
+mod reentry;
 mod words;
 
+pub use reentry::SNOOZE_MIN;
 pub use words::{End, Input, Readings, Said, SubmitError, Ticket, Todo};
 
 use crate::Timestamp;
+
 use crate::lifecycle::{Event, Fence, State, WorkerId};
 use crate::store::{
     Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Happened, NewRun, Record, Request, RunKey,
     TaskKey, Turn, TurnId, Turned,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
+use reentry::DroppedTasks;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +90,7 @@ pub struct Dispatcher {
     /// Whether nothing new is to start for now.
     holds_starts: bool,
     closing: bool,
+    dropped: DroppedTasks,
     /// Tasks that may wait on meanwhile.
     spared: HashSet<TaskKey>,
     /// The numbers of these that are counted; the others are read off.
@@ -171,6 +176,7 @@ impl Dispatcher {
             asks_all: false,
             holds_starts: false,
             closing: false,
+            dropped: DroppedTasks::default(),
             spared: HashSet::new(),
             readings: Readings::default(),
             todos: Vec::new(),
@@ -395,14 +401,21 @@ impl Dispatcher {
             &End::Failed { failure, permanent, chance, .. } => {
                 Event::Fail { fence, failure, permanent, chance }
             }
-            &End::Snoozed(delay) => Event::Snooze { fence, delay },
+            &End::Snoozed(delay) => Event::Snooze { fence, delay: delay.max(SNOOZE_MIN) },
             End::Parked { active, wake, wait, .. } => {
                 Event::Park { fence, active: *active, wake: *wake, wait: wait.clone() }
             }
             End::Dropped { .. } if stops == Some(Stops::Told) => Event::Stopped { fence },
             // Whatever else drops a body (its runtime, say) has not ended its task.
-            &End::Dropped { active } => Event::HandBack { fence, active },
+            &End::Dropped { active } => {
+                let is_asked = stops.is_some() || self.closing;
+                let pause = if is_asked { Duration::ZERO } else { self.dropped.count(key) };
+                Event::HandBack { fence, active, pause }
+            }
         };
+        if !matches!(end, End::Dropped { .. }) {
+            self.dropped.forget(key);
+        }
         self.tell(key, event);
         self.hungry |= self.more;
         self.free_suspect(key);
@@ -767,7 +780,8 @@ impl Dispatcher {
         for &(key, fence) in roll {
             if self.tasks.get(&key).is_none_or(|task| task.fence != fence) {
                 self.readings.strays += 1;
-                let event = Event::HandBack { fence, active: Duration::ZERO };
+                let (active, pause) = (Duration::ZERO, Duration::ZERO);
+                let event = Event::HandBack { fence, active, pause };
                 self.strays.push(Change::new(key, event));
             }
         }

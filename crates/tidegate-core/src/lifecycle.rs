@@ -337,8 +337,13 @@ pub enum Event {
         /// How much later.
         delay: Duration,
     },
-    /// The worker gives it back unfinished, because it stops.
-    HandBack { fence: Fence, active: Duration },
+    /// The worker gives it back unfinished, because it stops, or because the body was dropped.
+    HandBack {
+        fence: Fence,
+        active: Duration,
+        /// How long it is not entered again.
+        pause: Duration,
+    },
     /// The body is gone because it was told to stop: it was cancelled or dropped.
     Stopped { fence: Fence },
     /// Its worker is dead.
@@ -533,7 +538,7 @@ impl Life {
             Event::Claim { worker } => match self.state {
                 State::Ready { due, .. } if due > now => return Err(Refused::NotDue),
                 State::Ready { since, due } => {
-                    to.fence = Fence(self.fence.0 + 1);
+                    to.fence = Fence(self.fence.0.saturating_add(1));
                     let (ready_since, activity) = (since.max(due), Activity::Claimed);
                     to.state = State::Running { worker, ready_since, activity };
                 }
@@ -582,18 +587,21 @@ impl Life {
         match (event, &mut *activity) {
             (Event::Begin { .. }, Activity::Claimed) => {
                 *activity = Activity::Active { begun_at: now };
-                to.entries += 1;
+                to.entries = to.entries.saturating_add(1);
                 to.started.get_or_insert(now);
             }
-            (Event::HandBack { .. }, Activity::Claimed) => to.give_back(now),
+            (&Event::HandBack { pause, .. }, Activity::Claimed) => {
+                to.give_back(now);
+                to.put_off(now, pause);
+            }
             // Whatever else there is to say is of a body that was entered.
             (_, Activity::Claimed) => return Err(Refused::NotNow { kind }),
             (Event::Succeed { .. }, _) => to.state = State::Succeeded,
             (Event::Step { .. }, _) => to.recoveries = 0,
             (event, _) if let Some(by) = self.stopping => to.stop(event, by)?,
-            (&Event::HandBack { active, .. }, _) => {
+            (&Event::HandBack { active, pause, .. }, _) => {
                 to.active = active;
-                to.state = ready(now, now);
+                to.state = ready(now, now + pause);
             }
             (Event::Defer { active, wait, .. }, &mut Activity::Active { begun_at }) => {
                 to.active = *active;
@@ -649,7 +657,7 @@ impl Life {
             return;
         }
         self.state = ready(now, now + rules.backoff.pause(self.attempt, chance));
-        self.attempt += 1;
+        self.attempt = self.attempt.saturating_add(1);
         self.recoveries = 0;
         self.active = Duration::ZERO;
     }
@@ -663,9 +671,18 @@ impl Life {
         self.state = State::Ready { since, due: since };
     }
 
+    /// A ready task is not claimed again before a pause is over.
+    fn put_off(&mut self, now: Timestamp, pause: Duration) {
+        if let State::Ready { due, .. } = &mut self.state
+            && !pause.is_zero()
+        {
+            *due = now + pause;
+        }
+    }
+
     /// Its process died while it computed.
     fn recover(&mut self, now: Timestamp) {
-        self.recoveries += 1;
+        self.recoveries = self.recoveries.saturating_add(1);
         self.state = match (self.stopping, self.recoveries) {
             (Some(by), _) => State::Cancelled(by.reason()),
             (None, RECOVERIES_MAX..) => State::Failed(Reason::CrashLoop),

@@ -610,7 +610,7 @@ pub mod change {
     /// The worker gives it back.
     pub fn hand_back(task: &Claimed) -> Change {
         let (fence, active) = (task.life.fence, Duration::from_secs(3));
-        Change::new(task.key, Event::HandBack { fence, active })
+        Change::new(task.key, Event::HandBack { fence, active, pause: Duration::ZERO })
     }
 
     /// The body is gone because it was told to stop.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::dispatcher::{Dispatcher, End, Input, Said, Ticket, Todo};
+use tidegate_core::dispatcher::{Dispatcher, End, Input, SNOOZE_MIN, Said, Ticket, Todo};
 use tidegate_core::graph::{Graph, Node, OnFailure, TaskIndex};
 use tidegate_core::lifecycle::{Event, Failure, Fence, Kind, Life, Rules, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
@@ -31,7 +31,10 @@ fn what_is_owned_and_not_known_is_handed_back_once() {
     let next = turn(&mut dispatcher, 2);
     let [change] = &next.changes[..] else { panic!("one task is handed back: {next:?}") };
     assert_eq!(change.task, TaskKey(5));
-    assert_eq!(change.events, [Event::HandBack { fence: Fence(3), active: Duration::ZERO }]);
+    assert_eq!(
+        change.events,
+        [Event::HandBack { fence: Fence(3), active: Duration::ZERO, pause: Duration::ZERO }]
+    );
     assert_eq!(dispatcher.readings().strays, 1);
 
     let changes = vec![Applied::Yes];
@@ -282,5 +285,52 @@ fn a_worker_that_closes_forgets_a_failed_turn_that_reports_nothing() {
         dispatcher.handle(Input::RollCall);
         let next = dispatcher.turn(TurnId(2), Timestamp::from_micros(0), 4, |_| 0);
         assert!(next.is_none(), "it has nothing to report");
+    }
+}
+
+/// The task of a worker that was just begun, and how that entry ends; and what the store is told.
+fn end_of_entry(dispatcher: &mut Dispatcher, number: u64, end: End) -> Event {
+    turn(dispatcher, 2 * number);
+    let (claimed, changes) = (vec![claimed(5)], Vec::new());
+    dispatcher.handle(Input::Answered(Ok(Turned { claimed, changes, ..Turned::default() })));
+    let (task, fence) = (TaskKey(5), Fence(1));
+    dispatcher.handle(Input::Said { task, fence, said: Said::Begins });
+    dispatcher.handle(Input::Said { task, fence, said: Said::Ends(end) });
+    let told = turn(dispatcher, 2 * number + 1);
+    let changes = vec![Applied::Yes; told.changes.len()];
+    dispatcher.handle(Input::Answered(Ok(Turned { changes, ..Turned::default() })));
+    dispatcher.handle(Input::Alarm);
+    told.changes[0].events.last().expect("its end was told").clone()
+}
+
+#[test]
+fn body_that_is_dropped_unasked_again_and_again_is_entered_at_ever_longer_intervals() {
+    let mut dispatcher = Dispatcher::new(WORKER, 100);
+    let active = Duration::ZERO;
+    let mut pause = |number| match end_of_entry(&mut dispatcher, number, End::Dropped { active }) {
+        Event::HandBack { pause, .. } => pause,
+        other => panic!("it was handed back: {other:?}"),
+    };
+    let pauses: Vec<Duration> = (1..=14).map(&mut pause).collect();
+    assert_eq!(pauses[0], Duration::ZERO, "once may happen");
+    assert!(pauses[1] > Duration::ZERO && pauses.is_sorted(), "{pauses:?}");
+    assert_eq!(pauses[13], Duration::from_secs(60));
+    let (output, inserts) = (None, None);
+    end_of_entry(&mut dispatcher, 20, End::Succeeded { output, inserts });
+    let first = end_of_entry(&mut dispatcher, 21, End::Dropped { active });
+    assert!(matches!(first, Event::HandBack { pause: Duration::ZERO, .. }), "{first:?}");
+}
+
+#[test]
+fn snooze_is_never_shorter_than_its_minimum() {
+    let mut dispatcher = Dispatcher::new(WORKER, 100);
+    for (number, asked, told) in [
+        (1, Duration::ZERO, SNOOZE_MIN),
+        (2, Duration::from_nanos(1), SNOOZE_MIN),
+        (3, Duration::from_secs(9), Duration::from_secs(9)),
+        (4, Duration::MAX, Duration::MAX),
+    ] {
+        let event = end_of_entry(&mut dispatcher, number, End::Snoozed(asked));
+        assert_eq!(event, Event::Snooze { fence: Fence(1), delay: told });
     }
 }

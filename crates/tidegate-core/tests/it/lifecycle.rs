@@ -96,7 +96,7 @@ fn events(fence: Fence) -> Vec<(&'static str, Event)> {
         ("fail", Event::Fail { fence, failure, permanent: false, chance }),
         ("fail for good", Event::Fail { fence, failure, permanent: true, chance }),
         ("snooze", Event::Snooze { fence, delay: SECOND }),
-        ("hand back", Event::HandBack { fence, active }),
+        ("hand back", Event::HandBack { fence, active, pause: Duration::ZERO }),
         ("stopped", Event::Stopped { fence }),
         ("recover", Event::Recover),
         ("stop", Event::Stop { by: CancelledBy::FailFast }),
@@ -207,7 +207,7 @@ fn only_failures_use_attempts_and_the_last_one_is_final() {
     let mut task = life(Kind::Active);
     for event in [
         Event::Snooze { fence: FENCE, delay: SECOND },
-        Event::HandBack { fence: FENCE, active: SECOND },
+        Event::HandBack { fence: FENCE, active: SECOND, pause: Duration::ZERO },
         Event::Recover,
         Event::Park { fence: FENCE, active: SECOND, wake: None, wait: String::new() },
     ] {
@@ -249,7 +249,13 @@ fn deaths_are_forgotten_by_a_step_the_end_of_a_wait_and_a_new_attempt() {
     assert_eq!(forgets(Kind::Parked, Event::Wake), 0);
     assert_eq!(forgets(Kind::Active, fail(Failure::Error, false)), 0);
     // Not by being given back or by beginning to wait.
-    assert_eq!(forgets(Kind::Active, Event::HandBack { fence: FENCE, active: SECOND }), 1);
+    assert_eq!(
+        forgets(
+            Kind::Active,
+            Event::HandBack { fence: FENCE, active: SECOND, pause: Duration::ZERO }
+        ),
+        1
+    );
     let wait = Event::Defer { fence: FENCE, active: SECOND, wait: "rain".into() };
     assert_eq!(forgets(Kind::Active, wait), 1);
 }
@@ -277,7 +283,7 @@ fn a_queue_time_out_counts_from_when_it_could_have_begun_and_only_until_it_has()
         assert_eq!(over.to().state, State::TimedOut(Reason::QueueTimeout));
     }
     let begun = next(&claimed, &Event::Begin { fence: Fence(1) }, at(600)).unwrap().to().clone();
-    let back = Event::HandBack { fence: Fence(1), active: SECOND };
+    let back = Event::HandBack { fence: Fence(1), active: SECOND, pause: Duration::ZERO };
     let again = next(&begun, &back, at(700)).unwrap().to().clone();
     assert_eq!(next(&again, &CLOCK, at(9_000)), Err(Refused::NotDue));
 }
@@ -308,7 +314,7 @@ fn a_body_that_is_gone_after_it_was_told_to_stop_is_cancelled_by_whoever_stopped
             (fail(Failure::Error, false), SECOND * 5),
             (fail(Failure::Timeout, true), SECOND * 5),
             (Event::Snooze { fence: FENCE, delay: SECOND }, SECOND * 5),
-            (Event::HandBack { fence: FENCE, active }, active),
+            (Event::HandBack { fence: FENCE, active, pause: Duration::ZERO }, active),
             (
                 Event::Park { fence: FENCE, active, wake: Some(at(300)), wait: String::new() },
                 active,
@@ -424,6 +430,51 @@ proptest! {
             if before.stopping.is_some() {
                 prop_assert!(transition.to().state.kind().is_terminal() || life.stopping == before.stopping);
                 prop_assert_eq!(life.attempt, before.attempt);
+            }
+        }
+    }
+}
+
+#[test]
+fn task_that_is_handed_back_with_a_pause_is_not_claimed_before_the_pause_is_over() {
+    let back = |pause| Event::HandBack { fence: FENCE, active: SECOND, pause };
+    for kind in [Kind::Claimed, Kind::Active, Kind::Deferred] {
+        let back = next(&life(kind), &back(SECOND * 9), at(200)).unwrap();
+        let claim = Event::Claim { worker: WORKER };
+        assert_eq!(next(back.to(), &claim, at(208)), Err(Refused::NotDue), "{kind}");
+        assert!(next(back.to(), &claim, at(209)).is_ok(), "{kind}");
+    }
+    // Without one, a task that was not begun stands where it stood.
+    let at_once = next(&life(Kind::Claimed), &back(Duration::ZERO), at(200)).unwrap();
+    assert_eq!(at_once.to().state, State::Ready { since: at(90), due: at(90) });
+}
+
+#[test]
+fn counts_and_times_at_the_end_of_their_range_stay_there() {
+    let (end, never) = (Timestamp::from_micros(i64::MAX), Duration::MAX);
+    let rules = Rules {
+        retries: u32::MAX,
+        backoff: Backoff::fixed(never),
+        queue_timeout: Some(never),
+        deadline: Some(never),
+    };
+    for (name, life) in open() {
+        let life = Life {
+            fence: Fence(u64::MAX),
+            attempt: u32::MAX,
+            entries: u32::MAX,
+            recoveries: u8::MAX,
+            active: never,
+            started: Some(end),
+            ..life
+        };
+        assert!(life.alarm(&rules, never).is_none_or(|alarm| alarm <= end), "{name}");
+        for (event_name, event) in events(Fence(u64::MAX)) {
+            for now in [Timestamp::from_micros(i64::MIN), at(0), end] {
+                if let Ok(next) = life.next(&rules, &event, now) {
+                    let Life { fence, entries, .. } = *next.to();
+                    assert_eq!((fence.0, entries), (u64::MAX, u32::MAX), "{name}: {event_name}");
+                }
             }
         }
     }

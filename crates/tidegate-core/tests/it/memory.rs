@@ -225,7 +225,7 @@ fn a_sound_run_has_no_findings() {
     assert!(ready().rules().is_empty());
     assert!(ready().active().rules().is_empty());
     assert!(ready().failed().rules().is_empty());
-    let back = Event::HandBack { fence: Fence(1), active: SECOND };
+    let back = Event::HandBack { fence: Fence(1), active: SECOND, pause: Duration::ZERO };
     assert!(ready().active().after(&[back]).rules().is_empty());
     let park = Event::Park {
         fence: Fence(1),

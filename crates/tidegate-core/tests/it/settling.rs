@@ -218,7 +218,7 @@ impl Compared {
             (What::WaitsOrGoesOn, Standing::Waiting) => (Event::Resume { fence }, Standing::Active),
             // What waits has to go on before it can end.
             (What::IsHandedBack, Standing::Waiting) => {
-                (Event::HandBack { fence, active }, Standing::Ready)
+                (Event::HandBack { fence, active, pause: Duration::ZERO }, Standing::Ready)
             }
             (_, Standing::Waiting) => return None,
             (What::Succeeds, _) => (Event::Succeed { fence }, Standing::Ended(Outcome::Succeeded)),
@@ -239,7 +239,9 @@ impl Compared {
                 let wait = "the tide".to_owned();
                 (Event::Defer { fence, active, wait }, Standing::Waiting)
             }
-            (What::IsHandedBack, _) => (Event::HandBack { fence, active }, Standing::Ready),
+            (What::IsHandedBack, _) => {
+                (Event::HandBack { fence, active, pause: Duration::ZERO }, Standing::Ready)
+            }
         };
         if !matches!(becomes, Standing::Active | Standing::Waiting) {
             self.claimed.remove(&at);
