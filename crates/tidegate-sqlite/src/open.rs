@@ -247,12 +247,16 @@ fn file_id(_: &fs::Metadata) -> FileId {
     (0, 0)
 }
 
+/// A hundred years: a wait that is as good as endless, and that no clock overflows by.
+const BUSY_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// Opens a database, and makes it if there is none.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, OpenError> {
     if rusqlite::version_number() < SQLITE_MIN {
         return Err(OpenError::OldSqlite { found: rusqlite::version().to_owned() });
     }
-    let opening = Opening { path, options, deadline: Instant::now() + options.busy_timeout };
+    let opening =
+        Opening { path, options, deadline: Instant::now() + options.busy_timeout.min(BUSY_MAX) };
     let place = opening.place()?;
     let connection = opening.connect(&place)?;
     let locks = &place.locks;
@@ -396,7 +400,8 @@ impl Opening<'_> {
         if let Some(max) = self.options.size_max {
             let page: i64 = self
                 .patiently(|| connection.pragma_query_value(None, "page_size", |row| row.get(0)))?;
-            let pages = i64::try_from(max).unwrap_or(i64::MAX) / page.max(1);
+            // No pages at all would mean that there is no quota.
+            let pages = (i64::try_from(max).unwrap_or(i64::MAX) / page.max(1)).max(1);
             self.patiently(|| connection.pragma(None, "max_page_count", pages, |_| Ok(())))?;
         }
         // Whoever finds it up to date need not wait for those who write.

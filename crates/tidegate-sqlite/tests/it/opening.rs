@@ -202,3 +202,45 @@ fn a_link_leads_to_the_same_store() {
     let other = open(&folder.path().join("link.db"));
     assert_eq!(other.path(), store.path());
 }
+
+#[tokio::test]
+async fn store_with_any_patience_and_quota_opens_or_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    for busy_timeout in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
+        let (path, options) =
+            (format!("{busy_timeout:?}.db"), Options { busy_timeout, ..options() });
+        let store = SqliteStore::open(folder.path().join(path), options).unwrap();
+        submit(&store, b"1").await.unwrap();
+    }
+    for (number, size_max) in [0, 1, u64::MAX].into_iter().enumerate() {
+        let options = Options { size_max: Some(size_max), ..options() };
+        let store = SqliteStore::open(folder.path().join(format!("{number}.db")), options);
+        match store {
+            Ok(store) => drop(submit(&store, b"1").await.unwrap()),
+            Err(error) => assert!(size_max < 2 && error.to_string().contains("full"), "{error}"),
+        }
+    }
+}
+
+/// Whatever an older version, or another hand, has written.
+#[tokio::test]
+async fn task_with_counts_and_times_at_the_end_of_their_range_is_claimed_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = open(&path);
+    submit(&store, b"1").await.unwrap();
+    drop(store);
+    let extreme = "UPDATE task SET attempt = 4294967295, entries = 4294967295, recoveries = 0, \
+                   fence = 9223372036854775807, active = 9223372036854775807, \
+                   priority = -2147483648, submitted_at = -9223372036854775808";
+    Connection::open(&path).unwrap().execute_batch(extreme).unwrap();
+    let store = open(&path);
+    let worker = enlist(&store).await;
+    let claimed = claim(&store, worker, 1).await;
+    assert_eq!((claimed.len(), claimed[0].life.entries), (1, u32::MAX));
+    let changes = vec![crate::support::succeeded(&claimed[0])];
+    let turn =
+        tidegate_core::store::Turn { worker: Some(worker), changes, ..crate::support::turn() };
+    let ended = crate::support::take(&store, turn).await.unwrap().ended;
+    assert_eq!(ended.len(), 1);
+}
