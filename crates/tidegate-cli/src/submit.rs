@@ -34,7 +34,8 @@ pub(crate) fn submit(args: &args::Submit) -> Result<End, Failure> {
     let mut input = resume::input(&file, &args.only, &args.skip);
     input["text"] = text.into();
     if let Some(timeout) = given.task_timeout {
-        input["task_timeout_ms"] = json!(timeout.value.as_millis() as u64);
+        let millis = u64::try_from(timeout.value.as_millis()).unwrap_or(u64::MAX);
+        input["task_timeout_ms"] = json!(millis);
     }
     crate::run::on_runtime(async {
         let builder = Engine::builder(&place.address).queues([&args.queue]).workflow(workflow);

@@ -5,6 +5,7 @@
 mod dry_run;
 mod each;
 mod examples;
+mod extremes;
 mod failing_store;
 mod keeping;
 mod looking;
