@@ -147,6 +147,9 @@ fn check(task: &Task) -> Result<(), WorkflowError> {
     zero("queue_timeout", plan.rules.queue_timeout)?;
     zero("deadline", plan.rules.deadline)?;
     zero("weight", (plan.weight == 0).then_some(Duration::ZERO))?;
+    if plan.each.as_deref() == Some("") {
+        return Err(WorkflowError::EmptyEach { task: task.node.name.clone() });
+    }
     for (number, used) in plan.limits.iter().enumerate() {
         let (task, limit) = (task.node.name.clone(), used.name.clone());
         if plan.limits[..number].iter().any(|other| other.name == used.name) {
@@ -193,6 +196,11 @@ pub enum WorkflowError {
         /// The limit.
         limit: String,
     },
+    /// A task is done for each item of a list without a name.
+    EmptyEach {
+        /// The task.
+        task: String,
+    },
     /// A task uses a limit without a name, or by a key without a path.
     EmptyLimit {
         /// The task.
@@ -217,6 +225,11 @@ impl fmt::Display for WorkflowError {
             WorkflowError::NoUnits { task, limit } => write!(
                 f,
                 "task \"{task}\" takes 0 units of limit \"{limit}\"; it must take at least 1"
+            ),
+            WorkflowError::EmptyEach { task } => write!(
+                f,
+                "task \"{task}\" is done for each item of \"\"; name the task, or the value of the \
+                 context, that has the list"
             ),
             WorkflowError::EmptyLimit { task } => write!(
                 f,

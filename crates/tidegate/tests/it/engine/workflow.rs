@@ -50,6 +50,15 @@ fn tasks_without_a_name_of_their_own_are_refused() {
 }
 
 #[test]
+fn task_for_each_item_of_a_list_without_a_name_is_refused() {
+    let nameless = Workflow::builder("w").task(task("a").each(""));
+    let says = "task \"a\" is done for each item of \"\"; name the task, or the value of the \
+                context, that has the list";
+    let error = refused(nameless, says);
+    assert_eq!(error, WorkflowError::EmptyEach { task: "a".to_owned() });
+}
+
+#[test]
 fn a_dependency_on_itself_or_on_nobody_is_refused() {
     let on_itself = Workflow::builder("w").task(task("a").after(["a"]));
     refused(on_itself, "task \"a\" comes after itself: take it out of its own dependencies");
