@@ -6,42 +6,59 @@
 //! smallest that are free are within the capacity, unless the pool has become smaller.
 
 use crate::sync::{Mutex, lock};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The numbers that are taken.
+/// The numbers that are taken, as ranges from the first to the last: a task may weigh as much as four
+/// thousand million others.
 #[derive(Debug, Default)]
-pub(crate) struct Numbers(Mutex<BTreeSet<u32>>);
+pub(crate) struct Numbers(Mutex<BTreeMap<u32, u32>>);
 
 /// Numbers that nobody else has until they are dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     of: Arc<Numbers>,
-    numbers: Vec<u32>,
+    ranges: Vec<RangeInclusive<u32>>,
 }
 
 impl Numbers {
     /// Takes the smallest free numbers from 1 on, one for each unit.
     pub(crate) fn take(self: &Arc<Self>, weight: u32) -> Taken {
         let mut taken = lock(&self.0);
-        let free = (1..).filter(|number| !taken.contains(number));
-        let numbers: Vec<u32> = free.take(weight as usize).collect();
-        taken.extend(&numbers);
-        Taken { of: self.clone(), numbers }
+        let (mut ranges, mut next, mut left) = (Vec::new(), 1_u32, weight);
+        let ends = taken.iter().map(|(&first, &last)| (first, Some(last)));
+        for (first, last) in ends.chain([(u32::MAX, None)]) {
+            // Up to the next that is taken, or to the last number there is.
+            let free = first.saturating_sub(next).saturating_add(u32::from(last.is_none()));
+            let fits = free.min(left);
+            if fits > 0 {
+                ranges.push(next..=next + (fits - 1));
+                left -= fits;
+            }
+            match last.and_then(|last| last.checked_add(1)) {
+                Some(after) if left > 0 => next = after,
+                _ => break,
+            }
+        }
+        taken.extend(ranges.iter().map(|range| (*range.start(), *range.end())));
+        Taken { of: self.clone(), ranges }
     }
 }
 
 impl Taken {
     /// The smallest of them.
     pub(crate) fn first(&self) -> Option<u32> {
-        self.numbers.first().copied()
+        self.ranges.first().map(|range| *range.start())
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut taken = lock(&self.of.0);
-        taken.retain(|number| !self.numbers.contains(number));
+        for range in &self.ranges {
+            taken.remove(range.start());
+        }
     }
 }
 
@@ -61,5 +78,28 @@ mod tests {
         drop((two, again, heavy));
         assert_eq!(numbers.take(3).first(), Some(1));
         assert_eq!(lock(&numbers.0).len(), 1);
+    }
+
+    #[test]
+    fn numbers_between_others_are_filled_before_those_behind() {
+        let numbers = Arc::new(Numbers::default());
+        let [one, _two, three, _four] = [1, 1, 2, 1].map(|weight| numbers.take(weight));
+        drop((one, three));
+        // Free are 1, 3 and 4, and all from 6 on.
+        let spread = numbers.take(5);
+        assert_eq!(spread.ranges, [1..=1, 3..=4, 6..=7]);
+        assert_eq!(numbers.take(1).first(), Some(8));
+    }
+
+    #[test]
+    fn all_numbers_there_are_can_be_taken_at_once() {
+        let numbers = Arc::new(Numbers::default());
+        let all = numbers.take(u32::MAX);
+        assert_eq!(all.ranges, [1..=u32::MAX]);
+        assert_eq!(numbers.take(1).first(), None);
+        drop(all);
+        let (two, rest) = (numbers.take(2), numbers.take(u32::MAX));
+        assert_eq!((two.first(), rest.ranges.clone()), (Some(1), vec![3..=u32::MAX]));
+        assert_eq!(numbers.take(0).first(), None);
     }
 }
