@@ -92,6 +92,7 @@ mod attempt;
 pub mod batch;
 pub mod condition;
 mod context;
+mod deadline;
 pub mod engine;
 pub mod error;
 mod gate;

@@ -21,7 +21,7 @@ mod unwatched;
 mod watch;
 mod wheel;
 
-pub(crate) use pace::{FAR, Pace};
+pub(crate) use pace::Pace;
 pub(crate) use probes::{Check, First, Subscribed, Subscription};
 #[cfg(not(all(feature = "watch", target_os = "linux")))]
 pub(crate) use unwatched::Watch;

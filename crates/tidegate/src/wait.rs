@@ -14,6 +14,7 @@ pub(crate) use source::{Borrowed, Owned, Sleep, While, Yield};
 
 use crate::attempt::Attempt;
 use crate::condition::{Condition, Polled, Verdict};
+use crate::deadline::deadline_after;
 use crate::error::Closed;
 use crate::handle::TaskHandle;
 use crate::task_error::TaskError;
@@ -427,7 +428,8 @@ impl<'h, T> Wait<'h, T> {
         let source = self.source.as_ref().and_then(|source| source.due());
         let timeout = self.timeout.as_ref().map(Timer::due);
         let stored = self.attempt.record().zip(self.parks().and_then(|parks| parks.wake));
-        let stored = stored.map(|(record, wake)| Instant::now() + wake.since(record.now()));
+        let stored =
+            stored.map(|(record, wake)| deadline_after(Instant::now(), wake.since(record.now())));
         [source, timeout, stored].into_iter().flatten().min()
     }
 

@@ -4,6 +4,7 @@ use super::cell::{Cell, Stop, Time};
 use super::inputs::Producer;
 use super::run::{End, Run, Stopped, TaskEnd, nanos};
 use super::worker::Worker;
+use crate::deadline::deadline_after;
 use crate::error::Closed;
 use crate::slot::{InLine, SlotToken};
 use std::pin::{Pin, pin};
@@ -222,9 +223,10 @@ impl<P: Producer<M>, M: Send + 'static> Conductor<P, M> {
                 return;
             }
             let now = Instant::now();
-            run.next_look.store(nanos(now + limit - run.began), Ordering::Release);
+            run.next_look.store(nanos(deadline_after(now, limit) - run.began), Ordering::Release);
             let soonest = run.stop_late(limit, now);
-            run.next_look.fetch_min(nanos(now + soonest - run.began), Ordering::AcqRel);
+            let next = deadline_after(now, soonest);
+            run.next_look.fetch_min(nanos(next - run.began), Ordering::AcqRel);
         }
     }
 }

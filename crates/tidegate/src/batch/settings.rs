@@ -1,8 +1,8 @@
 //! What a batch runs with: the caller's word, else the environment's, else the default.
 
 use super::{Batch, OnFailure, OnProgress, OnTimeout};
+use crate::deadline::FAR;
 use crate::slot::SlotPool;
-use crate::tide::FAR;
 use std::env::VarError;
 use std::fmt;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! Time-outs with a callback.
 
+use crate::deadline::FAR;
 use crate::error::TimedOut;
 use crate::slot::guarded;
 use crate::task_error::TaskError;
@@ -53,7 +54,7 @@ where
     C: FnOnce() -> R,
     R: Future<Output: Callback>,
 {
-    match tokio::time::timeout(limit, future).await {
+    match tokio::time::timeout(limit.min(FAR), future).await {
         Ok(output) => Ok(output),
         Err(_) => {
             // The closure is called inside the guard, so that its own panic is caught too.

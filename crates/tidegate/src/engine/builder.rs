@@ -467,7 +467,8 @@ impl EngineBuilder {
     /// How often it looks at the store, and whether it hears of others at once, for tests.
     #[doc(hidden)]
     pub fn watch(mut self, every: Duration, hears: bool) -> Self {
-        self.watch = Watch { every, hears };
+        // Without a pause the loop would do nothing else.
+        self.watch = Watch { every: every.max(Duration::from_millis(1)), hears };
         self
     }
 

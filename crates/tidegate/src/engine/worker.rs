@@ -17,6 +17,7 @@ use super::shutdown::{ShutdownReport, Stage};
 use super::unstored::UnstoredEnds;
 use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry, workflows};
 use crate::context::States;
+use crate::deadline::deadline_after;
 use crate::slot::{Ended as Counted, SlotToken};
 use crate::task::Manner;
 use std::cmp::Reverse;
@@ -361,7 +362,7 @@ impl Worker {
         live.waits = waits;
         if let Some(limit) = live.limit.filter(|_| !waits && !live.watched) {
             live.watched = true;
-            let at = Instant::now() + limit.saturating_sub(live.entry.active());
+            let at = deadline_after(Instant::now(), limit.saturating_sub(live.entry.active()));
             self.limits.push(Reverse((at, task, fence)));
         }
     }
@@ -554,7 +555,7 @@ impl Worker {
         let manner = body.manner();
         let hook = body.hook().filter(Hook::hears_stored_ends);
         if let Some(limit) = limit {
-            let at = Instant::now() + limit.saturating_sub(claimed.life.active);
+            let at = deadline_after(Instant::now(), limit.saturating_sub(claimed.life.active));
             self.limits.push(Reverse((at, key, fence)));
         }
         let (leave, given) = asks.then(oneshot::channel).unzip();
@@ -743,7 +744,8 @@ impl Worker {
     fn next_timer(&self) -> Instant {
         let alarm = self.dispatcher.alarm().map(|at| {
             // Wall time may jump; the watch looks again now and then.
-            Instant::now() + at.since(self.shared.now()).min(self.shared.watch.every)
+            let until = at.since(self.shared.now()).min(self.shared.watch.every);
+            deadline_after(Instant::now(), until)
         });
         let limit = self.limits.peek().map(|Reverse((at, ..))| *at);
         let close = self.next_close();
@@ -788,7 +790,7 @@ impl Worker {
         }
         let left = limit.saturating_sub(live.entry.active());
         if !left.is_zero() {
-            self.limits.push(Reverse((now + left, task, fence)));
+            self.limits.push(Reverse((deadline_after(now, left), task, fence)));
             return;
         }
         match live.manner {
@@ -808,7 +810,7 @@ impl Worker {
 
     fn watch(&mut self, now: Instant) {
         // After a stall one look, not a burst.
-        self.watch_at = now + self.shared.watch.every;
+        self.watch_at = deadline_after(now, self.shared.watch.every);
         self.looks += 1;
         let compares = std::mem::take(&mut self.compares);
         let thorough = compares || self.looks.is_multiple_of(ROLL_CALL_EVERY);

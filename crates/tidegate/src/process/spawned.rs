@@ -8,6 +8,7 @@ use super::group::{Group, Pauses};
 use super::notes::Noted;
 use super::output::{Log, Output};
 use super::running::Listed;
+use crate::deadline::deadline_after;
 use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -80,7 +81,7 @@ impl Spawned {
             Some(status) if status.success() => status,
             Some(status) => {
                 self.group.terminate_rest();
-                self.clear(Instant::now() + self.grace).await;
+                self.clear(deadline_after(Instant::now(), self.grace)).await;
                 status
             }
             None => self.stop().await?,
@@ -95,7 +96,7 @@ impl Spawned {
     }
 
     async fn stop(&mut self) -> io::Result<ExitStatus> {
-        let deadline = Instant::now() + self.grace;
+        let deadline = deadline_after(Instant::now(), self.grace);
         self.group.terminate();
         let polite = tokio::time::timeout_at(deadline, self.child.wait());
         let status = match self.output.beside(polite).await {

@@ -1,10 +1,8 @@
 //! How often something is looked at.
 
+use crate::deadline::FAR;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// A hundred years: beyond what a clock needs to tell, and as good as never.
-pub(crate) const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// A look later than this, or so late that the next would be due, has been missed: the next is
 /// counted from now, so that a stall is not followed by a burst. Less is the ordinary lateness of
@@ -48,7 +46,11 @@ impl Pace {
         }
         match self.jitter {
             0.0 => from + pause,
-            part => from + pause.mul_f64(1.0 + f64::from(part) * (2.0 * fastrand::f64() - 1.0)),
+            part => {
+                let spread = 1.0 + f64::from(part) * (2.0 * fastrand::f64() - 1.0);
+                // Nothing is looked at without a pause, however short its interval.
+                from + pause.mul_f64(spread).max(Duration::from_nanos(1))
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The timer wheel: entries in chains by the millisecond they are due in.
 
 use super::Tide;
-use super::pace::FAR;
+use crate::deadline::deadline_after;
 use crate::sync::{Wakers, lock};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -274,7 +274,7 @@ impl Timer {
     }
 
     pub(crate) fn after(tide: &Arc<Tide>, delay: Duration) -> Self {
-        Timer::new(tide, Instant::now() + delay.min(FAR))
+        Timer::new(tide, deadline_after(Instant::now(), delay))
     }
 
     /// When it fires.

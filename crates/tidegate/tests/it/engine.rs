@@ -18,6 +18,7 @@ mod disk;
 mod entries;
 mod events;
 mod explain;
+mod extremes;
 #[cfg(feature = "sqlite")]
 mod failing_file;
 mod failing_stop;

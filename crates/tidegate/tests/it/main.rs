@@ -7,6 +7,7 @@ mod cancel_safety;
 mod engine;
 #[cfg(feature = "testing")]
 mod errors;
+mod extremes;
 mod pool;
 mod support;
 #[cfg(feature = "testing")]

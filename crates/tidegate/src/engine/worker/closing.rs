@@ -6,6 +6,7 @@
 //! and leaves them to the worker that takes them over once this one counts as dead.
 
 use super::{Live, Worker};
+use crate::deadline::deadline_after;
 use crate::engine::health::NoAnswer;
 use crate::engine::shutdown::{
     AFTER_TELLING, GIVE_UP_AFTER, GIVE_UP_NOW, SIGN_OFF_MAX, SIGN_OFF_RESERVE, Shutdown,
@@ -40,12 +41,12 @@ impl Worker {
             return;
         }
         self.shared.closing.send_replace(Stage::Closing);
-        let next = Instant::now().checked_add(grace);
+        let next = deadline_after(Instant::now(), grace);
         self.closing = Some(ClosingState {
-            next,
+            next: Some(next),
             told: false,
-            waits_until: next.filter(|_| finishes_waits),
-            gives_up_at: next.and_then(|next| next.checked_add(GIVE_UP_AFTER)),
+            waits_until: finishes_waits.then_some(next),
+            gives_up_at: Some(deadline_after(next, GIVE_UP_AFTER)),
             not_started: Vec::new(),
             report: ShutdownReport::default(),
         });
@@ -131,7 +132,7 @@ impl Worker {
             self.give_up(&mut closing);
         }
         let now = Instant::now();
-        let latest = closing.gives_up_at.map(|at| at + SIGN_OFF_RESERVE);
+        let latest = closing.gives_up_at.map(|at| deadline_after(at, SIGN_OFF_RESERVE));
         let latest = latest.map_or(now + SIGN_OFF_MAX, |at| at.min(now + SIGN_OFF_MAX));
         if tokio::time::timeout_at(latest, self.sign_off(is_done)).await.is_err() {
             tracing::warn!("the store does not answer; the worker will be taken for dead");
