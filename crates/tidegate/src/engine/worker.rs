@@ -4,6 +4,7 @@
 //! for dead workers (a task of its own) and the next timer. Nothing in it can fail: what the store
 //! refuses comes back as an answer, and what a body does happens in its own task.
 
+mod abandon;
 mod closing;
 
 use self::closing::ClosingState;
@@ -18,7 +19,7 @@ use super::unstored::UnstoredEnds;
 use super::{Message, Metrics, Report, Shared, SubmitError, Tickets, entry, workflows};
 use crate::context::States;
 use crate::deadline::deadline_after;
-use crate::slot::{Ended as Counted, SlotToken};
+use crate::slot::{Ended as Counted, SlotToken, guarded};
 use crate::task::Manner;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
@@ -200,6 +201,14 @@ impl Worker {
     }
 
     pub(super) async fn run(mut self) {
+        match guarded(self.work()).await {
+            Ok(()) => self.finish().await,
+            Err(panic) => self.abandon(&panic).await,
+        }
+    }
+
+    /// The loop. It returns when the worker is closed and nothing is left to be done.
+    async fn work(&mut self) {
         self.bell = self.shared.watch.hears.then(|| self.listen());
         let mut messages = Vec::new();
         let mut timer = Box::pin(tokio::time::sleep_until(self.watch_at));
@@ -222,7 +231,7 @@ impl Worker {
             self.hand_in();
             self.publish_metrics();
             if self.is_closed() {
-                return self.finish().await;
+                return;
             }
         }
     }
