@@ -334,7 +334,7 @@ impl Attempt {
     /// That the task goes on is written, as often as it asked.
     pub(crate) fn may_go_on(&self) {
         let mut slot = lock(&self.slot);
-        slot.asked -= 1;
+        slot.asked = slot.asked.saturating_sub(1);
         let wakers = (slot.asked == 0).then(|| slot.wakers.take());
         drop(slot);
         wakers.into_iter().for_each(Wakers::wake);

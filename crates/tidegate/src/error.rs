@@ -18,6 +18,7 @@ pub use tidegate_core::store::{Refusal, StoreError};
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// The pool of slots is closed.
@@ -147,7 +148,13 @@ impl Panic {
             Ok(text) => *text,
             Err(payload) => match payload.downcast_ref::<&str>() {
                 Some(text) => (*text).to_owned(),
-                None => "a value that is not text".to_owned(),
+                None => {
+                    // A value of another type may panic again when it is dropped.
+                    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                        std::mem::forget(again);
+                    }
+                    "a value that is not text".to_owned()
+                }
             },
         };
         Panic { message, refused: false }

@@ -4,11 +4,11 @@
 //! is over afterwards and its slot is free.
 
 use crate::attempt::Attempt;
+use crate::contain::{contain, discard};
 use crate::error::{Closed, Panic};
 use crate::slot::SlotToken;
 use crate::wait::Parks;
 use pin_project_lite::pin_project;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -54,9 +54,9 @@ pub(crate) enum Passed<T> {
 impl<F: Future> Gate<F> {
     /// Makes the body; a panic in that is the body's.
     pub(crate) fn new(attempt: Arc<Attempt>, make: impl FnOnce(&Arc<Attempt>) -> F) -> Self {
-        let body = match catch_unwind(AssertUnwindSafe(|| make(&attempt))) {
+        let body = match contain(|| make(&attempt)) {
             Ok(body) => Body::Live { body },
-            Err(payload) => Body::Stillborn { panic: Some(Panic::from_payload(payload)) },
+            Err(panic) => Body::Stillborn { panic: Some(panic) },
         };
         Gate { body, attempt: EndOnDrop(attempt) }
     }
@@ -76,10 +76,10 @@ impl<F: Future> Gate<F> {
             return Poll::Ready(Passed::Closed);
         }
         // After a panic the body is never polled again, so what it left half-done is not seen.
-        match attempt.while_polled(|| catch_unwind(AssertUnwindSafe(|| body.poll(cx)))) {
+        match attempt.while_polled(|| contain(|| body.poll(cx))) {
             Ok(Poll::Ready(output)) => return Poll::Ready(Passed::Returned(output)),
             Ok(Poll::Pending) => {}
-            Err(payload) => return Poll::Ready(Passed::Panicked(Panic::from_payload(payload))),
+            Err(panic) => return Poll::Ready(Passed::Panicked(panic)),
         }
         if let Some(parks) = attempt.take_parks() {
             return Poll::Ready(Passed::Parked(parks));
@@ -101,8 +101,14 @@ impl<F: Future> Gate<F> {
     ) -> Poll<(Passed<F::Output>, Option<SlotToken>)> {
         let end = ready!(self.as_mut().poll_body(cx));
         let mut this = self.project();
-        // A body whose destructor panics has ended all the same.
-        let _ = catch_unwind(AssertUnwindSafe(|| this.body.set(Body::Over)));
+        let end = match (contain(|| this.body.set(Body::Over)), end) {
+            // A panic in its destructor is the body's, unless it had panicked before.
+            (Err(panic), end @ (Passed::Returned(_) | Passed::Parked(_))) => {
+                discard(end);
+                Passed::Panicked(panic)
+            }
+            (_, end) => end,
+        };
         Poll::Ready((end, this.attempt.0.end()))
     }
 }

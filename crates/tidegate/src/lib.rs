@@ -91,6 +91,7 @@
 mod attempt;
 pub mod batch;
 pub mod condition;
+mod contain;
 mod context;
 mod deadline;
 pub mod engine;

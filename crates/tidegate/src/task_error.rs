@@ -56,7 +56,9 @@ impl TaskError {
         TaskError::new(Class::Permanent, error.into().inner.source.clone())
     }
 
-    /// Not a failure: the task wants to be run again after `delay`. Uses no attempt.
+    /// Not a failure: the task wants to be run again after `delay`, or after 100 ms if that is less.
+    /// Uses no attempt. For a short pause inside the task there is
+    /// [`TaskHandle::sleep`](crate::TaskHandle::sleep).
     pub fn snooze(delay: Duration) -> Self {
         let source: Box<dyn Error + Send + Sync> = format!("snoozed for {delay:?}").into();
         TaskError::new(Class::Snooze(delay), Arc::from(source))
@@ -132,9 +134,13 @@ impl fmt::Display for Permanent {
 
 impl Error for Permanent {}
 
+/// Causes that are looked at.
+const CAUSES_MAX: usize = 100;
+
 /// An error and its causes.
 fn chain<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| error.source())
+    // One that names itself as its cause would go on for ever.
+    std::iter::successors(Some(error), |&error| error.source()).take(CAUSES_MAX)
 }
 
 impl fmt::Debug for Inner {

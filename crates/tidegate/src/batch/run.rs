@@ -13,13 +13,14 @@ use super::inputs::Producer;
 use super::results::{BatchStream, Supply, TaskResult, TaskStatus};
 use super::settings::Settings;
 use super::{News, OnFailure, Progress};
+use crate::contain::{contain, discard};
+use crate::deadline::FAR;
 use crate::error::{Closed, Panic, TimedOut};
 use crate::gate::Passed;
 use crate::slot::{Ended, Work};
 use crate::sync::{Mutex, Wakers, lock};
 use crate::task_error::TaskError;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -205,7 +206,7 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
         }
         let Some(producer) = &mut self.producer else { return Poll::Ready(None) };
         let index = self.pulled;
-        let panic = match catch_unwind(AssertUnwindSafe(|| producer.poll_next(cx))) {
+        let panic = match contain(|| producer.poll_next(cx)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Some((name, work)))) => {
                 self.pulled += 1;
@@ -213,9 +214,9 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
                 return Poll::Ready(Some(Input { index, name, work, since }));
             }
             Ok(Poll::Ready(None)) => None,
-            Err(payload) => Some(Panic::from_payload(payload)),
+            Err(panic) => Some(panic),
         };
-        self.producer = None;
+        discard(self.producer.take());
         if let Some(panic) = panic {
             self.pulled += 1;
             let error = format!("the producer of inputs {panic}").into();
@@ -353,8 +354,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
             (state.tally.ended(), state.total)
         };
         let progress = Progress { name, news, ended, total };
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| callback(&progress))) {
-            let panic = Panic::from_payload(payload);
+        if let Err(panic) = contain(|| callback(&progress)) {
             tracing::warn!(%panic, "the callback for progress failed");
         }
     }
@@ -370,7 +370,11 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
     {
         let (status, output, error) = match end {
             End::Returned(Ok(output)) => (TaskStatus::Success, Some(output), None),
-            End::Returned(Err(error)) => (TaskStatus::Failed, None, Some(error.into())),
+            End::Returned(Err(error)) => {
+                // Its causes are looked at, which is the user's code.
+                let error = contain(|| error.into()).unwrap_or_else(TaskError::from);
+                (TaskStatus::Failed, None, Some(error))
+            }
             End::Panicked(panic) => (TaskStatus::Failed, None, Some(panic.into())),
             End::PoolClosed => (TaskStatus::Cancelled, None, Some(Closed.into())),
             End::Stopped(Stop::Cancel) => (TaskStatus::Cancelled, None, Some("cancelled".into())),
@@ -410,7 +414,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
         let abandoned = self.abandoned.clone();
         tokio::spawn(async move {
             let _late = late;
-            let callback = tokio::time::timeout(limit, callback);
+            let callback = tokio::time::timeout(limit.min(FAR), callback);
             if let Some(Err(_)) = abandoned.run_until_cancelled(callback).await {
                 tracing::warn!("the callback of a time-out took longer than {limit:?}");
             }
@@ -433,14 +437,15 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
     pub(super) fn drain(&self, state: &mut State<P, M>, into: &mut VecDeque<TaskResult<P::Value>>) {
         let Some(why) = state.stopped else { return };
         if !P::AT_ONCE {
-            state.producer = None;
+            discard(state.producer.take());
         }
         let mut cx = Context::from_waker(Waker::noop());
         let mut wakers = Wakers::default();
         while into.len() < self.untaken_max
             && let Poll::Ready(Some(input)) = state.pull(self, &mut wakers, &mut cx)
         {
-            let Input { index, name, since, .. } = input;
+            let Input { index, name, since, work } = input;
+            discard(work);
             let queued = since.elapsed();
             state.tally.cancelled += 1;
             into.push_back(TaskResult { index, name, queued, ..unbegun(why.why()) });

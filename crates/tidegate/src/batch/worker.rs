@@ -6,10 +6,11 @@ use super::inputs::Producer;
 use super::results::TaskResult;
 use super::run::{End, Run, TaskEnd, nanos};
 use crate::attempt::{Attempt, Observer};
+use crate::contain::{contain, discard};
 use crate::gate::Gate;
 use crate::handle::TaskHandle;
 use crate::slot::{SlotToken, Work, guarded};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -67,7 +68,7 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
     async fn run_one(&self, work: P::Work, token: SlotToken) -> (TaskEnd<P, M>, Option<SlotToken>) {
         if !P::Work::WAITS {
             let body = guarded(work.begin(|| unreachable!("it wants no handle")));
-            return (self.watched(body, None).await.into(), Some(token));
+            return (self.watched(body, None).await, Some(token));
         }
         let mut attempt = Attempt::new(token);
         attempt.cancel = Some(self.run.cancel.clone());
@@ -79,16 +80,31 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
         self.cell.attach(attempt.clone());
         let make = |attempt: &Arc<Attempt>| work.begin(|| TaskHandle::of(attempt.clone()));
         let body = Gate::new(attempt.clone(), make);
-        (self.watched(body, Some(&attempt)).await.into(), None)
+        (self.watched(body, Some(&attempt)).await, None)
     }
 
-    /// Polls a body until it ends or has to stop; it is dropped before this returns.
-    async fn watched<F: Future>(
+    /// Polls a body until it ends or has to stop; it is dropped before this returns. A panic in its
+    /// destructor is its end, unless that was decided before.
+    async fn watched<F: Future>(&self, body: F, attempt: Option<&Arc<Attempt>>) -> TaskEnd<P, M>
+    where
+        TaskEnd<P, M>: From<Result<F::Output, Stop>>,
+    {
+        let mut body = pin!(Some(body));
+        let end = self.watch(body.as_mut(), attempt).await.into();
+        match (contain(|| body.set(None)), end) {
+            (Err(panic), returned @ End::Returned(_)) => {
+                discard(returned);
+                End::Panicked(panic)
+            }
+            (_, end) => end,
+        }
+    }
+
+    async fn watch<F: Future>(
         &self,
-        body: F,
+        mut body: Pin<&mut Option<F>>,
         attempt: Option<&Arc<Attempt>>,
     ) -> Result<F::Output, Stop> {
-        let mut body = pin!(body);
         let mut first = true;
         std::future::poll_fn(|cx| {
             if let Some(attempt) = attempt {
@@ -99,7 +115,8 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
             {
                 return Poll::Ready(Err(stop));
             }
-            if let Poll::Ready(output) = body.as_mut().poll(cx) {
+            let live = body.as_mut().as_pin_mut().expect("it is dropped after its end");
+            if let Poll::Ready(output) = live.poll(cx) {
                 return Poll::Ready(Ok(output));
             }
             if let Err(stop) = self.cell.leave(cx.waker()) {

@@ -1,9 +1,12 @@
 //! One call of a body: a spawned task that reports how it ended, whatever happens to it.
 
+mod report;
+
 use super::event::{Event, What};
 use super::hook::{EntryEvent, EntryStage, Hook, StoredEnd};
 use super::{Child, Engine, Run, RunError, RunStatus, Shared};
 use crate::attempt::{Attempt, Observer, ReadRun, Record};
+use crate::contain::{contain, discard};
 use crate::context::{Around, States};
 use crate::error::{Closed, Panic};
 use crate::gate::{Gate, Passed};
@@ -14,6 +17,7 @@ use crate::task::{Body, Entered, Manner, Returned};
 use crate::task_error::TaskError;
 use crate::trace;
 use crate::wait::{Parks, WaitError};
+use report::{EntryTask, Report};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -112,7 +116,8 @@ impl Entry {
 
     /// How long the attempt has computed.
     pub(super) fn active(&self) -> Duration {
-        self.before + self.attempt().map_or(Duration::ZERO, |attempt| attempt.active().0)
+        let active = self.attempt().map_or(Duration::ZERO, |attempt| attempt.active().0);
+        self.before.saturating_add(active)
     }
 
     /// That it goes on is written.
@@ -225,7 +230,7 @@ impl Observer for Entry {
 impl Record for Entry {
     fn waits(&self, active: Duration, wait: String) {
         self.publish(|task| What::Deferred { task, wait: wait.clone() });
-        self.say(Said::Defers { active: self.before + active, wait });
+        self.say(Said::Defers { active: self.before.saturating_add(active), wait });
     }
 
     fn resumes(&self) {
@@ -337,12 +342,13 @@ pub(super) fn start(shared: &Arc<Shared>, start: Start) -> (Arc<Entry>, AbortHan
         None => stand_in_line(shared.pool.clone(), &claimed),
     };
     // The report is made before the task is spawned: a task that is dropped unpolled reports too.
-    let report = Report { entry: entry.clone(), hook: None, over: false };
+    let report = Report::new(entry.clone(), body.hook());
     let span = trace::entry(&claimed);
-    let entering = Box::new(Entering { claimed, body, states, place, leave, report });
+    let entering = Box::new(Entering { claimed, body, states, place, leave, entry: entry.clone() });
+    let task = EntryTask::new(enter(entering), report);
     let task = match span {
-        Some(span) => tokio::spawn(enter(entering).instrument(span)),
-        None => tokio::spawn(enter(entering)),
+        Some(span) => tokio::spawn(task.instrument(span)),
+        None => tokio::spawn(task),
     };
     (entry, task.abort_handle())
 }
@@ -355,8 +361,7 @@ struct Entering {
     states: Arc<States>,
     place: Place,
     leave: Option<oneshot::Receiver<()>>,
-    // The last: the slot is free before the end is reported.
-    report: Report,
+    entry: Arc<Entry>,
 }
 
 /// How a task that is to be entered comes by its slot.
@@ -379,13 +384,15 @@ fn stand_in_line(pool: SlotPool, claimed: &Claimed) -> Place {
     }
 }
 
-async fn enter(entering: Box<Entering>) {
-    let manner = entering.body.manner();
-    let Some((report, mut gate)) = begin(entering).await else { return };
+/// How the entry ends, with the slot it held to the end; `None`: as if it had been dropped.
+async fn enter(entering: Box<Entering>) -> Option<(End, Option<SlotToken>)> {
+    let (entry, manner) = (entering.entry.clone(), entering.body.manner());
+    let mut gate = begin(entering).await?;
     let (passed, slot) = poll_fn(|cx| Pin::new(&mut gate).poll_pass(cx)).await;
-    let entry = &report.entry;
     let limit = entry.plan.task(entry.index).timeout;
-    let end = match (manner, end(passed, entry)) {
+    // The words of an error, and its destructor, are the user's.
+    let end = contain(|| end(passed, &entry));
+    let end = match (manner, end.unwrap_or_else(|panic| Some(report::panicked(&panic)))) {
         // It was told, and has not succeeded all the same: it has ended because of that.
         (Manner::Orderly, Some(End::Failed { error, .. })) if entry.is_cancelled() => {
             let overdue = entry.overdue.load(Ordering::Acquire);
@@ -393,15 +400,12 @@ async fn enter(entering: Box<Entering>) {
         }
         (_, end) => end,
     };
-    if let Some(end) = end {
-        report.end(end, slot);
-    }
+    Some((end?, slot))
 }
 
 /// Waits for the slot and for leave, and makes the body; `None`: it is not to be entered.
-async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
-    let Entering { claimed, place, leave, report, .. } = &mut *entering;
-    let entry = report.entry.clone();
+async fn begin(mut entering: Box<Entering>) -> Option<Gate<Entered>> {
+    let Entering { claimed, place, leave, entry, .. } = &mut *entering;
     let (begun, slot) = match std::mem::replace(place, Place::Nowhere) {
         Place::Begun(slot) => (true, slot),
         Place::Granted(slot) => (false, slot),
@@ -426,19 +430,20 @@ async fn begin(mut entering: Box<Entering>) -> Option<(Report, Gate<Entered>)> {
             None => tokio::task::yield_now().await,
         }
     }
-    let Entering { claimed, body, states, mut report, .. } = *entering;
+    let Entering { claimed, body, states, entry, .. } = *entering;
     let is_command = body.manner() == Manner::Orderly;
     let numbers = is_command.then(|| entry.shared.numbers.take(slot.weight()));
     let number = numbers.as_ref().and_then(Taken::first);
     entry.publish(|task| What::Began { task, attempt: entry.number, slot: number });
-    report.hook = body.hook();
-    if let Some(hook) = &report.hook {
-        entry.tell(hook, EntryStage::Begins { item: claimed.given.item.as_deref(), slot: number });
+    if let Some(hook) = body.hook() {
+        entry.tell(&hook, EntryStage::Begins { item: claimed.given.item.as_deref(), slot: number });
     }
     let attempt = attempt(&entry, claimed.execution(), slot, numbers);
     let around = Around { number: claimed.index.as_u32(), given: claimed.given, states };
     let gate = Gate::new(attempt, |attempt| body.enter(around, TaskHandle::of(attempt.clone())));
-    Some((report, gate))
+    // One that was found for this entry alone goes with it.
+    discard(body);
+    Some(gate)
 }
 
 fn attempt(
@@ -461,7 +466,11 @@ fn attempt(
 fn end(passed: Passed<Result<Returned, TaskError>>, entry: &Entry) -> Option<End> {
     Some(match passed {
         Passed::Returned(Ok(Returned { output, inserts })) => End::Succeeded { output, inserts },
-        Passed::Returned(Err(error)) => failed(&error),
+        Passed::Returned(Err(error)) => {
+            let end = failed(&error);
+            discard(error);
+            end
+        }
         Passed::Panicked(panic) => panicked(&panic),
         Passed::Parked(Parks { wake, wait, on, .. }) => {
             End::Parked { active: entry.active(), wake, wait, on }
@@ -493,48 +502,4 @@ fn panicked(panic: &Panic) -> End {
         false => (Failure::Panic, false, panic.to_string()),
     };
     End::Failed { failure, permanent, chance: fastrand::f64(), error }
-}
-
-/// Reports the end of an entry, at the latest when it is dropped, and so always. By then nothing of
-/// the body is left and its slot is free.
-struct Report {
-    entry: Arc<Entry>,
-    /// Who hears of the end, once the body is entered.
-    hook: Option<Hook>,
-    over: bool,
-}
-
-impl Report {
-    fn end(mut self, end: End, slot: Option<SlotToken>) {
-        self.hear(&end);
-        // After a failure nothing else of the run may begin on its slot before the loop knows. All
-        // others are free at once.
-        let slot = slot.filter(|_| self.entry.ends_others(&end));
-        self.tell(end, slot);
-    }
-
-    fn hear(&self, end: &End) {
-        if let Some(hook) = &self.hook {
-            self.entry.tell(hook, EntryStage::of(end, self.entry.is_final_failure(end)));
-        }
-    }
-
-    fn tell(&mut self, end: End, slot: Option<SlotToken>) {
-        self.over = true;
-        let entry = &self.entry;
-        if entry.stage.swap(OVER, Ordering::AcqRel) == LEAKY {
-            entry.shared.pool.set_leaky(false);
-        }
-        entry.say_with(Said::Ends(end), slot);
-    }
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        if !self.over {
-            let end = End::Dropped { active: self.entry.active() };
-            self.hear(&end);
-            self.tell(end, None);
-        }
-    }
 }

@@ -4,8 +4,8 @@
 //! order, while the entry still has its slot. It says nothing of what becomes of the report: a task
 //! may have been cancelled in the meantime. That is told apart, once it is stored ([`StoredEnd`]).
 
+use crate::contain::contain;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::dispatcher::End;
@@ -94,16 +94,18 @@ impl Hook {
     pub(super) fn call(&self, event: &EntryEvent<'_>) {
         let Some(hear) = &self.entry else { return };
         // Whatever it does, the task goes on as it would without it.
-        if catch_unwind(AssertUnwindSafe(|| hear(event))).is_err() {
-            tracing::warn!(run = %event.run, task = event.task, "what hears of entries panicked");
+        if let Err(panic) = contain(|| hear(event)) {
+            let (run, task) = (event.run, event.task);
+            tracing::warn!(%run, task, %panic, "what hears of entries panicked");
         }
     }
 
     pub(super) fn call_stored_end(&self, end: &StoredEnd<'_>) {
         let Some(hear) = &self.stored_end else { return };
         // The loop of the worker goes on as it would without it.
-        if catch_unwind(AssertUnwindSafe(|| hear(end))).is_err() {
-            tracing::warn!(run = %end.run, task = end.task, "what hears of stored ends panicked");
+        if let Err(panic) = contain(|| hear(end)) {
+            let (run, task) = (end.run, end.task);
+            tracing::warn!(%run, task, %panic, "what hears of stored ends panicked");
         }
     }
 }

@@ -3,14 +3,13 @@
 
 use super::Shared;
 use super::fan_out::FanOut;
+use crate::contain::contain;
 use crate::context::Around;
-use crate::error::Panic;
 use crate::handle::TaskHandle;
 use crate::task::{Body, Entered};
 use crate::task_error::TaskError;
 use crate::workflow::Workflow;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tidegate_core::store::Claimed;
 
@@ -41,14 +40,18 @@ pub(super) fn body(shared: &Arc<Shared>, claimed: &Claimed) -> Arc<dyn Body> {
     if let Some(body) = given.get(name).and_then(of) {
         return body;
     }
-    let find = find.as_ref().expect("a store hands out only what its worker said it knows");
-    let missing =
-        || TaskError::from(format!("workflow \"{name}\" has no task \"{task}\" any more"));
-    // It is the application's code, and this is the engine's loop.
-    let found = catch_unwind(AssertUnwindSafe(|| find(name, claimed.given.input.as_deref())));
-    let found = found.unwrap_or_else(|payload| Err(Panic::from_payload(payload).into()));
-    let found = found.and_then(|workflow| of(&workflow).ok_or_else(missing));
-    found.unwrap_or_else(|error| Arc::new(NotFound(error.to_string())))
+    let missing = || format!("workflow \"{name}\" has no task \"{task}\" any more");
+    let Some(find) = find else { return Arc::new(NotFound(missing())) };
+    // It is the application's code, with the words of its error and the destructor of its workflow, and
+    // this is the engine's loop.
+    let found = contain(|| match find(name, claimed.given.input.as_deref()) {
+        Ok(workflow) => of(&workflow).ok_or_else(missing),
+        Err(error) => Err(error.to_string()),
+    });
+    match found.unwrap_or_else(|panic| Err(panic.to_string())) {
+        Ok(body) => body,
+        Err(error) => Arc::new(NotFound(error)),
+    }
 }
 
 /// The body of a task that nobody can tell what it is.

@@ -2,12 +2,12 @@
 
 use super::{Ended, SlotPool, SlotToken};
 use crate::attempt::Attempt;
+use crate::contain::{contain, discard};
 use crate::error::{AcquireError, Panic, RunError};
 use crate::gate::{Gate, Passed};
 use crate::handle::TaskHandle;
 use pin_project_lite::pin_project;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -210,17 +210,25 @@ impl Drop for Tally {
     }
 }
 
-/// Polls a future so that its panic is a value.
+/// Polls a future so that its panic, also that of its destructor, is a value.
 pub(crate) async fn guarded<F: Future>(future: F) -> Result<F::Output, Panic> {
-    let mut future = std::pin::pin!(future);
-    std::future::poll_fn(move |cx| {
+    let mut future = std::pin::pin!(Some(future));
+    let ended = std::future::poll_fn(|cx| {
+        let live = future.as_mut().as_pin_mut().expect("it is dropped after its end");
         // After a panic the future is never polled again, so what it left half-done is not seen.
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        match contain(|| live.poll(cx)) {
             Ok(poll) => poll.map(Ok),
-            Err(payload) => Poll::Ready(Err(Panic::from_payload(payload))),
+            Err(panic) => Poll::Ready(Err(panic)),
         }
     })
-    .await
+    .await;
+    match (contain(|| future.set(None)), ended) {
+        (Err(panic), Ok(output)) => {
+            discard(output);
+            Err(panic)
+        }
+        (_, ended) => ended,
+    }
 }
 
 /// Work that runs on a slot of its own accord; a future of how it ends.

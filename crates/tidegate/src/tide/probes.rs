@@ -8,12 +8,12 @@ use super::pace::Pace;
 use super::wheel::{Rouse, Wheel};
 use super::{Tide, Watch};
 use crate::condition::Condition;
+use crate::contain::{contain, discard};
 use crate::error::Panic;
 use crate::slot::SlotToken;
 use crate::sync::{Wakers, lock};
 use crate::task_error::TaskError;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -226,17 +226,17 @@ pub(super) fn check_due(tide: &Arc<Tide>, mut permit: Option<SlotToken>) -> bool
         // Most checks are done at once. The waker does not matter: the task that goes on with a
         // check polls it again first of all.
         let mut cx = Context::from_waker(Waker::noop());
-        match catch_unwind(AssertUnwindSafe(|| check.as_mut().poll_check(&mut cx))) {
+        match contain(|| check.as_mut().poll_check(&mut cx)) {
             Ok(Poll::Ready(answer)) => {
                 permit = Some(leave);
-                checked.push((key, Some(check), Ok(answer)));
+                checked.push(drop_done(key, check, Ok(answer)));
             }
             Ok(Poll::Pending) => {
                 UnderWay { tide: tide.clone(), key, check: Some(check) }.spawn(leave);
             }
-            Err(payload) => {
+            Err(panic) => {
                 permit = Some(leave);
-                checked.push((key, Some(check), Err(Panic::from_payload(payload))));
+                checked.push(drop_done(key, check, Err(panic)));
             }
         }
     }
@@ -255,13 +255,13 @@ struct UnderWay {
 impl UnderWay {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let check = self.check.as_mut().expect("a check is polled until it is done");
-        let outcome = match catch_unwind(AssertUnwindSafe(|| check.as_mut().poll_check(cx))) {
+        let outcome = match contain(|| check.as_mut().poll_check(cx)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(answer)) => Ok(answer),
-            Err(payload) => Err(Panic::from_payload(payload)),
+            Err(panic) => Err(panic),
         };
         let check = self.check.take().expect("it was just polled");
-        finish(&self.tide, [(self.key, Some(check), outcome)]);
+        finish(&self.tide, [drop_done(self.key, check, outcome)]);
         Poll::Ready(())
     }
 
@@ -292,7 +292,7 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some(check) = self.check.take() {
-            drop(check);
+            discard(check);
             let gone = TaskError::from("the runtime that checked the condition has shut down");
             finish(&self.tide, [(self.key, None, Ok(Err(gone)))]);
         }
@@ -323,16 +323,29 @@ fn finish(tide: &Arc<Tide>, checked: impl IntoIterator<Item = Checked>) {
             }
             (check, outcome) => {
                 let outcome = outcome.map(|answer| answer.map(|_| ()));
-                probes.answer_all(key, outcome, &mut wakers);
-                unused.push((probes.forget(key), check));
+                probes.answer_all(key, &outcome, &mut wakers);
+                unused.push((probes.forget(key), check, outcome));
             }
         }
     }
     drop(wheel);
     drop(probes);
-    drop(unused);
+    unused.into_iter().for_each(discard);
     wakers.wake();
     tide.rouse(rouse);
+}
+
+/// A condition that has said its last word is dropped first: a panic in that is the wait's.
+fn drop_done(
+    key: Key,
+    check: Pin<Box<dyn Check>>,
+    outcome: Result<Result<bool, TaskError>, Panic>,
+) -> Checked {
+    if let Ok(Ok(false)) = outcome {
+        return (key, Some(check), outcome);
+    }
+    let dropped = contain(|| drop(check));
+    (key, None, outcome.and_then(|answer| dropped.map(|()| answer)))
 }
 
 impl Probes {
@@ -354,7 +367,7 @@ impl Probes {
     }
 
     /// The end of the wait for everybody.
-    fn answer_all(&mut self, key: Key, outcome: Outcome, wakers: &mut Wakers) {
+    fn answer_all(&mut self, key: Key, outcome: &Outcome, wakers: &mut Wakers) {
         let chain = &mut self.probes.get_mut(key).subscribers;
         while let Some(at) = self.subscribers.pop_front(chain) {
             let subscriber = self.subscribers.get_mut(at);
@@ -584,8 +597,9 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let left = lock(&self.tide.probes).unsubscribe(&self.tide, self.at);
-        drop((left.subscriber, left.probe));
         left.stop.iter().for_each(CancellationToken::cancel);
         self.tide.rouse(left.rouse);
+        // The last: the condition is the user's, and may panic.
+        drop((left.subscriber, left.probe));
     }
 }

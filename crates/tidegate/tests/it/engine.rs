@@ -37,6 +37,7 @@ mod monitors;
 mod nesting;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod old_notes;
+mod panics;
 mod parking;
 mod pauses;
 mod retention;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod batch;
+mod batch_panics;
 mod cancel_safety;
 mod engine;
 #[cfg(feature = "testing")]
