@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Places of each offence, and how much each place counts.
@@ -85,7 +85,7 @@ fn read_list(text: &str) -> Counts {
     lines.map(entry).collect()
 }
 
-fn write_list(path: &PathBuf, rule: &str, counts: &Counts) {
+fn write_list(path: &Path, rule: &str, counts: &Counts) {
     let mut text =
         format!("# {rule}\n# Lines are only taken away: TIDY=shrink cargo test --test tidy\n");
     for (offence, &count) in counts {
