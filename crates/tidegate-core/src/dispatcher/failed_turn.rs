@@ -60,7 +60,7 @@ impl Dispatcher {
         self.forget_failed_turn();
     }
 
-    /// A worker that closes does not try again what nobody wants to know.
+    /// A worker that closes does not repeat a turn whose outcome is of no interest.
     pub(super) fn forget_failed_turn(&mut self) {
         let is_forgotten = |turn: &mut InFlight| turn.failed && !turn.matters_at_close();
         if self.closing {

@@ -117,8 +117,8 @@ impl Worker {
         self.is_idle() || closing.gives_up_at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Whether nothing is left to be done. A command that somebody has cancelled is not this worker's any
-    /// more, and it is still this worker who sees to its end.
+    /// Whether nothing is left to be done. A cancelled command is not this worker's any more, and it is
+    /// still this worker that sees to its end.
     fn is_idle(&self) -> bool {
         let is_ending = |live: &Live| live.manner == Manner::Orderly && !live.succeeded;
         self.dispatcher.is_idle() && self.turn.is_none() && !self.entries.values().any(is_ending)
@@ -144,7 +144,7 @@ impl Worker {
     async fn sign_off(&mut self, is_done: bool) {
         if let Some(look) = self.look.take() {
             look.abort();
-            // Whatever it came to.
+            // Its outcome is of no interest any more.
             let _ = look.await;
         }
         if let Some(beside) = self.beside.take() {

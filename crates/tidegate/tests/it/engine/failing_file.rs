@@ -9,7 +9,7 @@ use tidegate_sqlite::{Options, SqliteStore};
 
 /// What becomes of the file.
 #[derive(Debug, Clone, Copy)]
-enum Trouble {
+enum FileTrouble {
     Deleted,
     Locked,
     /// By another file, for good: the store says that it cannot be used any more.
@@ -21,15 +21,15 @@ fn on(path: &Path, gates: &Gates) -> EngineBuilder {
 }
 
 /// Brings the trouble about. It lasts as long as what this returns.
-fn make(trouble: Trouble, path: &Path) -> Option<rusqlite::Connection> {
+fn make(trouble: FileTrouble, path: &Path) -> Option<rusqlite::Connection> {
     match trouble {
-        Trouble::Deleted => std::fs::remove_file(path).unwrap(),
-        Trouble::Replaced => {
+        FileTrouble::Deleted => std::fs::remove_file(path).unwrap(),
+        FileTrouble::Replaced => {
             let other = path.with_file_name("other.db");
             std::fs::write(&other, "").unwrap();
             std::fs::rename(&other, path).unwrap();
         }
-        Trouble::Locked => {
+        FileTrouble::Locked => {
             let other = rusqlite::Connection::open(path).unwrap();
             other.busy_timeout(Duration::from_secs(30)).unwrap();
             other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -40,7 +40,10 @@ fn make(trouble: Trouble, path: &Path) -> Option<rusqlite::Connection> {
 }
 
 /// An engine with one task that ended after its file had come into trouble.
-async fn troubled(path: &Path, trouble: Trouble) -> (Engine, RunId, Option<rusqlite::Connection>) {
+async fn troubled(
+    path: &Path,
+    trouble: FileTrouble,
+) -> (Engine, RunId, Option<rusqlite::Connection>) {
     let gates = Gates::default();
     let engine = on(path, &gates).start().await.unwrap();
     let run = engine.submit("hold", "a").await.unwrap().id();
@@ -51,20 +54,21 @@ async fn troubled(path: &Path, trouble: Trouble) -> (Engine, RunId, Option<rusql
     (engine, run, lasting)
 }
 
-fn is_unstored(report: &ShutdownReport, run: RunId, trouble: Trouble) {
+fn is_unstored(report: &ShutdownReport, run: RunId, trouble: FileTrouble) {
     assert_eq!(report.unstored, [(run, "hold".to_owned())], "{trouble:?}: {report:?}");
     assert!(report.store_error.is_some(), "{trouble:?}");
 }
 
 /// Stops an engine in each kind of trouble, all at the same time: each takes seconds.
 async fn stop_in_trouble(stop: impl AsyncFn(&Engine) -> ShutdownReport) {
-    let each = [Trouble::Deleted, Trouble::Locked, Trouble::Replaced].map(async |trouble| {
-        let folder = tempfile::tempdir().unwrap();
-        let (engine, run, lasting) = troubled(&folder.path().join("jobs.db"), trouble).await;
-        let report = within(stop(&engine)).await;
-        is_unstored(&report, run, trouble);
-        drop((engine, lasting));
-    });
+    let each =
+        [FileTrouble::Deleted, FileTrouble::Locked, FileTrouble::Replaced].map(async |trouble| {
+            let folder = tempfile::tempdir().unwrap();
+            let (engine, run, lasting) = troubled(&folder.path().join("jobs.db"), trouble).await;
+            let report = within(stop(&engine)).await;
+            is_unstored(&report, run, trouble);
+            drop((engine, lasting));
+        });
     futures_util::future::join_all(each).await;
 }
 
@@ -104,9 +108,9 @@ async fn a_full_file_does_not_hold_up_a_shutdown() {
 async fn tasks_of_a_worker_that_gave_up_are_taken_over_when_its_engine_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
-    let (engine, run, lock) = troubled(&path, Trouble::Locked).await;
+    let (engine, run, lock) = troubled(&path, FileTrouble::Locked).await;
     let report = within(engine.shutdown_now()).await;
-    is_unstored(&report, run, Trouble::Locked);
+    is_unstored(&report, run, FileTrouble::Locked);
     drop(engine);
     drop(lock);
     let gates = Gates::default();

@@ -17,7 +17,7 @@ const OUTAGES: [Outage; 4] = [Outage::Fails, Outage::Unusable, Outage::Unknown, 
 const GRACE: Duration = Duration::from_secs(20);
 
 /// An engine whose store fails from now on: one task has ended since, one waits, one computes.
-struct Broken {
+struct BrokenEngine {
     engine: Engine,
     faulty: Arc<Faulty>,
     ended: RunId,
@@ -25,7 +25,7 @@ struct Broken {
     computes: RunId,
 }
 
-impl Broken {
+impl BrokenEngine {
     async fn new(outage: Outage) -> Self {
         let (faulty, gates) = (Faulty::on(&Place::memory()).await, Gates::default());
         let builder = faulty.engine().slots(2).clock(fake_clock());
@@ -39,7 +39,7 @@ impl Broken {
         faulty.set_outage(Some(outage));
         gates.open("a");
         until("its end is reported here", async || engine.metrics().succeeded_total == 1).await;
-        Broken { engine, faulty, ended, waits, computes }
+        BrokenEngine { engine, faulty, ended, waits, computes }
     }
 
     /// The report names all three, and nothing has come to the store.
@@ -60,7 +60,7 @@ impl Broken {
 on_paused_time! {
     async fn shutdown_returns_ten_seconds_after_its_grace_at_the_latest(_place: Place) {
         for outage in OUTAGES {
-            let broken = Broken::new(outage).await;
+            let broken = BrokenEngine::new(outage).await;
             let begun = Instant::now();
             let report = broken.engine.shutdown(GRACE).await;
             let took = begun.elapsed();
@@ -72,7 +72,7 @@ on_paused_time! {
 
     async fn shutdown_now_returns_within_five_seconds(_place: Place) {
         for outage in OUTAGES {
-            let broken = Broken::new(outage).await;
+            let broken = BrokenEngine::new(outage).await;
             let begun = Instant::now();
             let report = broken.engine.shutdown_now().await;
             let took = begun.elapsed();
@@ -82,7 +82,7 @@ on_paused_time! {
     }
 
     async fn shutdown_now_shortens_a_shutdown_that_is_under_way(_place: Place) {
-        let broken = Broken::new(Outage::Hangs).await;
+        let broken = BrokenEngine::new(Outage::Hangs).await;
         let engine = broken.engine.clone();
         let patient = tokio::spawn(async move { engine.shutdown(GRACE).await });
         broken.engine.closing().await;
@@ -94,7 +94,7 @@ on_paused_time! {
 
     async fn a_store_that_recovers_during_the_shutdown_is_told_everything(_place: Place) {
         for outage in [Outage::Fails, Outage::Unusable, Outage::Unknown] {
-            let broken = Broken::new(outage).await;
+            let broken = BrokenEngine::new(outage).await;
             let engine = broken.engine.clone();
             let stopping = tokio::spawn(async move { engine.shutdown(GRACE).await });
             tokio::time::sleep(GRACE + Duration::from_secs(6)).await;
@@ -122,8 +122,8 @@ on_paused_time! {
     }
 
     async fn callers_are_told_when_a_worker_gives_up_and_afterwards(_place: Place) {
-        let broken = Broken::new(Outage::Hangs).await;
-        let Broken { engine, waits, .. } = &broken;
+        let broken = BrokenEngine::new(Outage::Hangs).await;
+        let BrokenEngine { engine, waits, .. } = &broken;
         let run = engine.run(*waits).await.unwrap();
         let [waiting, cancelling] = [run.clone(), run.clone()];
         let waiting = tokio::spawn(async move { waiting.wait().await.map(|_| ()) });
@@ -146,7 +146,7 @@ on_paused_time! {
     }
 
     async fn a_caller_whose_outcome_stays_unknown_is_told_so(_place: Place) {
-        let broken = Broken::new(Outage::Unknown).await;
+        let broken = BrokenEngine::new(Outage::Unknown).await;
         let begun = Instant::now();
         let error = broken.engine.submit("hold", "b").await.unwrap_err();
         assert!(matches!(error, SubmitError::Store(_)), "{error}");
