@@ -93,7 +93,10 @@ impl Writer {
     pub(crate) fn start(opened: Opened) -> Result<Self, Error> {
         let (inbox, messages) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
-        let thread = thread::Builder::new().name("tidegate-sqlite".to_owned()).stack_size(STACK);
+        let mut thread = thread::Builder::new().name("tidegate-sqlite".to_owned());
+        if !is_address_space_bounded() {
+            thread = thread.stack_size(STACK);
+        }
         let serve = move || {
             // Answered when the connection is closed and the locks are released, and not before.
             if let Some(closing) = serve(opened, &messages, &ready) {
@@ -320,4 +323,15 @@ pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("without a message").to_owned()
+}
+/// Whether what is only reserved counts against a limit of the process (`ulimit -v`).
+#[cfg(unix)]
+fn is_address_space_bounded() -> bool {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::As).current.is_some()
+}
+
+#[cfg(not(unix))]
+fn is_address_space_bounded() -> bool {
+    false
 }
