@@ -147,11 +147,11 @@ impl Whole<'_> {
             .then(|| self.args.max_fail.map_or(1, std::num::NonZeroU64::get));
         let rules = Rules { failures_max, retries: self.args.retries, slots };
         let flow = Arc::new(Flow::new(rules, name.clone(), template, teller.clone()));
-        let queues = resume::queues(&queue, old.as_ref().map(|old| old.id));
+        let queues = resume::queues_to_serve(&queue, old.as_ref().map(|old| old.id));
         let starting = self.start(&name, &place, queues, &logs, &flow);
         let engine = asked.unless_told(starting).await?;
-        asked.guard(&engine, &teller);
-        health::watch(&engine, &teller);
+        asked.guard_engine(&engine, &teller);
+        health::tell_of_trouble(&engine, &teller);
         flow.set_engine(engine.clone());
         suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
         let mut done = None;

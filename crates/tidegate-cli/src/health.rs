@@ -8,7 +8,7 @@ use tidegate::Engine;
 const SHORT: Duration = Duration::from_millis(500);
 
 /// Tells of the store's trouble until the engine has stopped.
-pub(crate) fn watch(engine: &Engine, teller: &Teller) {
+pub(crate) fn tell_of_trouble(engine: &Engine, teller: &Teller) {
     let (engine, teller) = (engine.clone(), teller.clone());
     let mut changes = engine.health_changes();
     tokio::spawn(async move {

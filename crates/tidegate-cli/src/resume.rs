@@ -80,7 +80,7 @@ pub(crate) async fn find(
 }
 
 /// The queues of a process whose run has this queue, and goes on with this other run if it does.
-pub(crate) fn queues(own: &str, old: Option<RunId>) -> Vec<String> {
+pub(crate) fn queues_to_serve(own: &str, old: Option<RunId>) -> Vec<String> {
     std::iter::once(own.to_owned()).chain(old.map(queue_of_successor)).collect()
 }
 
@@ -158,13 +158,13 @@ pub(crate) async fn take_place(
     // Since it was found, another process may have gone on with it, and ended.
     let found = find(engine, file, &old.wanted, Some(own)).await?;
     if found.id != old.id {
-        return Err(overtaken(old.id, found.id));
+        return Err(refuse_overtaken(old.id, found.id));
     }
     end(engine, old.id).await
 }
 
 /// What is said when the latest run is another one than it was.
-pub(crate) fn overtaken(old: RunId, latest: RunId) -> Failure {
+pub(crate) fn refuse_overtaken(old: RunId, latest: RunId) -> Failure {
     let what = format!("cannot go on with run {old}: run {latest} was begun since; try again");
     Failure::Undone(what)
 }

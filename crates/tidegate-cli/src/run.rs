@@ -93,11 +93,11 @@ async fn perform(file: &File, args: &args::Run, cpus: u32) -> Result<End, Failur
     choice::named(file, "retry", &args.again).map_err(|error| Failure::Wrong(error.to_string()))?;
     let queue = store::new_queue();
     let logs = Logs::of(&place)?;
-    let queues = resume::queues(&queue, old.as_ref().map(|old| old.id));
+    let queues = resume::queues_to_serve(&queue, old.as_ref().map(|old| old.id));
     let starting = start(file, &choice, cpus, &place, queues, &logs, &teller);
     let engine = asked.unless_told(starting).await?;
-    asked.guard(&engine, &teller);
-    health::watch(&engine, &teller);
+    asked.guard_engine(&engine, &teller);
+    health::tell_of_trouble(&engine, &teller);
     suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
     tell_of_limits(file, &engine, &teller).await?;
     if let Some(old) = &old {

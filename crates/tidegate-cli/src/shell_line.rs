@@ -114,7 +114,7 @@ impl ShellLine {
         line: &[u8],
         known: &[(&'static str, Placeholder)],
     ) -> Result<Self, DoubtfulPlaceholder> {
-        scan::scan(line, known).map(|scanned| ShellLine { parts: scanned.parts })
+        scan::scan_line(line, known).map(|scanned| ShellLine { parts: scanned.parts })
     }
 
     /// The same, with the input as the last argument if there is no placeholder in it.
@@ -126,7 +126,7 @@ impl ShellLine {
         known: &[(&'static str, Placeholder)],
     ) -> Result<Self, LineError> {
         let scan::Scanned { mut parts, takes_argument } =
-            scan::scan(line, known).map_err(LineError::Placeholder)?;
+            scan::scan_line(line, known).map_err(LineError::Placeholder)?;
         if parts.iter().all(|part| matches!(part, LinePart::Text(_))) {
             if !takes_argument {
                 return Err(LineError::NoPlace);
@@ -151,7 +151,7 @@ impl ShellLine {
 
     /// The line as the shell gets it, for so many inputs. They stand side by side.
     pub(crate) fn with_references(&self, number: u64, inputs: usize) -> Vec<u8> {
-        self.fill(number, |placeholder, quotes| {
+        self.fill_placeholders(number, |placeholder, quotes| {
             let name = |at| variable(placeholder, at, inputs);
             let references = (0..inputs).map(|at| match quotes {
                 QuoteContext::Unquoted => format!("\"${{{}}}\"", name(at)),
@@ -165,13 +165,13 @@ impl ShellLine {
 
     /// The line as it could be typed for these inputs, for people.
     pub(crate) fn with_text(&self, number: u64, inputs: &[Vec<u8>]) -> Vec<u8> {
-        self.fill(number, |placeholder, quotes| {
+        self.fill_placeholders(number, |placeholder, quotes| {
             let values = inputs.iter().map(|input| placeholder.value(input, number));
-            values.map(|value| quoted(&value, quotes)).collect::<Vec<_>>().join(&b' ')
+            values.map(|value| quote_text(&value, quotes)).collect::<Vec<_>>().join(&b' ')
         })
     }
 
-    fn fill(
+    fn fill_placeholders(
         &self,
         number: u64,
         reference: impl Fn(Placeholder, QuoteContext) -> Vec<u8>,
@@ -243,7 +243,7 @@ fn is_script_option(word: &[u8]) -> bool {
 }
 
 /// As the shell takes it for what it is, where it stands in such quotes.
-fn quoted(text: &[u8], quotes: QuoteContext) -> Vec<u8> {
+fn quote_text(text: &[u8], quotes: QuoteContext) -> Vec<u8> {
     let escape = |byte: &u8| match (quotes, *byte) {
         (QuoteContext::Double, b'\\' | b'"' | b'$' | b'`') => vec![b'\\', *byte],
         (QuoteContext::Unquoted | QuoteContext::Single, b'\'') => br"'\''".to_vec(),

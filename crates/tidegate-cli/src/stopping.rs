@@ -59,7 +59,7 @@ impl Asked {
             let listened = runtime.and_then(|runtime| {
                 let signals = runtime.block_on(async { EndSignals::listen() })?;
                 let _ = ready.send(Ok(()));
-                runtime.block_on(resort.hear(signals, &sender));
+                runtime.block_on(resort.hear_signals(signals, &sender));
                 Ok(())
             });
             if let Err(error) = listened {
@@ -74,8 +74,8 @@ impl Asked {
     }
 
     /// The commands of this engine are killed at a second signal, and the view is taken away.
-    pub(crate) fn guard(&self, engine: &Engine, teller: &Teller) {
-        *self.last_resort.lock() = Some((engine.clone(), teller.clone()));
+    pub(crate) fn guard_engine(&self, engine: &Engine, teller: &Teller) {
+        *self.last_resort.lock_engine() = Some((engine.clone(), teller.clone()));
     }
 
     pub(crate) async fn next(&mut self) -> End {
@@ -123,17 +123,17 @@ impl EndSignals {
 }
 
 impl LastResort {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Engine, Teller)>> {
+    fn lock_engine(&self) -> std::sync::MutexGuard<'_, Option<(Engine, Teller)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes signals on; does not return from the second.
-    async fn hear(&self, mut signals: EndSignals, heard: &UnboundedSender<End>) {
+    async fn hear_signals(&self, mut signals: EndSignals, heard: &UnboundedSender<End>) {
         let first = signals.next().await;
         // The receiver is gone when the process is about to end.
         let _ = heard.send(first);
         let second = signals.next().await;
-        let guarded = self.lock().clone();
+        let guarded = self.lock_engine().clone();
         if let Some((engine, _)) = &guarded {
             engine.kill_commands();
         }
@@ -167,7 +167,7 @@ impl Stopping {
         let (engine, again) = (self.engine.clone(), self.shutdown.is_some());
         let grace = if end == End::Interrupted { Duration::ZERO } else { GRACE };
         if self.told.is_none() {
-            self.teller.line(answer(end, if again { 0 } else { self.teller.active() }));
+            self.teller.line(describe_stop(end, if again { 0 } else { self.teller.active() }));
         }
         self.told.get_or_insert(end);
         self.shutdown = Some(tokio::spawn(async move {
@@ -193,7 +193,7 @@ impl Stopping {
         // It does not panic, and nobody aborts it.
         let report = self.shutdown.as_mut()?.await.ok()?;
         if report.unstored_total > 0 {
-            self.teller.line(unstored(&report));
+            self.teller.line(describe_unstored(&report));
         }
         Some(report)
     }
@@ -225,7 +225,7 @@ impl Stopping {
 }
 
 /// What is said at once to the first signal.
-fn answer(end: End, commands: usize) -> String {
+fn describe_stop(end: End, commands: usize) -> String {
     let (what, them) = (count(commands, "command"), if commands == 1 { "it" } else { "them" });
     match (commands, end) {
         (0, _) => "stopping".to_owned(),
@@ -240,7 +240,7 @@ fn answer(end: End, commands: usize) -> String {
 }
 
 /// What is said of tasks whose ends are not stored.
-fn unstored(report: &ShutdownReport) -> String {
+fn describe_unstored(report: &ShutdownReport) -> String {
     let names = report.unstored.iter().take(UNSTORED_NAMED_MAX);
     let mut names: Vec<String> = names.map(|(_, name)| crate::waves::plain(name)).collect();
     let others = report.unstored_total.saturating_sub(names.len() as u64);

@@ -50,8 +50,8 @@ async fn serve(args: &args::Worker, limit: ParallelLimit, place: Place) -> Resul
     let starting = builder.find_workflows(find).log_overflow(Arc::new(teller.clone())).start();
     let engine = asked.unless_told(async { starting.await.map_err(not_started) }).await?;
     let mut events = engine.subscribe();
-    asked.guard(&engine, &teller);
-    health::watch(&engine, &teller);
+    asked.guard_engine(&engine, &teller);
+    health::tell_of_trouble(&engine, &teller);
     suspend::listen(&engine, &teller).map_err(|error| Failure::Undone(error.to_string()))?;
     let mut view = View { engine: engine.clone(), teller, began: HashSet::new() };
     let (slots, queues) = (count(limit.most(cpus) as usize, "slot"), args.queue.join(", "));

@@ -409,12 +409,12 @@ impl Dispatcher {
             // Whatever else drops a body (its runtime, say) has not ended its task.
             &End::Dropped { active } => {
                 let is_asked = stops.is_some() || self.closing;
-                let pause = if is_asked { Duration::ZERO } else { self.dropped.count(key) };
+                let pause = if is_asked { Duration::ZERO } else { self.dropped.count_drop(key) };
                 Event::HandBack { fence, active, pause }
             }
         };
         if !matches!(end, End::Dropped { .. }) {
-            self.dropped.forget(key);
+            self.dropped.forget_task(key);
         }
         self.tell(key, event);
         self.hungry |= self.more;

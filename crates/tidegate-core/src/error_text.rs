@@ -13,11 +13,11 @@ pub(crate) fn cut_error(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let kept = &text[..text.floor_char_boundary(ERROR_MAX)];
-    Cow::Owned(format!("{kept}… (cut: {} bytes)", grouped(text.len())))
+    Cow::Owned(format!("{kept}… (cut: {} bytes)", group_digits(text.len())))
 }
 
 /// A number with its digits in groups of three.
-fn grouped(number: usize) -> String {
+fn group_digits(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.char_indices() {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn digits_stand_in_groups_of_three() {
-        let texts = [7, 999, 1_000, 1_050_000_000].map(grouped);
+        let texts = [7, 999, 1_000, 1_050_000_000].map(group_digits);
         assert_eq!(texts, ["7", "999", "1,000", "1,050,000,000"]);
     }
 }

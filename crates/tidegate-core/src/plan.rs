@@ -592,7 +592,7 @@ fn yes_or_no(text: &str) -> Option<bool> {
 }
 
 /// A task without weight would be begun without a slot.
-fn weight(text: &str) -> Option<u32> {
+fn parse_weight(text: &str) -> Option<u32> {
     parsed(text).map(|weight: u32| weight.max(1))
 }
 
@@ -653,7 +653,7 @@ fn read_task(lines: &mut Lines<'_>) -> Result<Option<(Node, TaskPlan)>, InvalidP
 fn read_task_line(line: &mut Line<'_>) -> Result<(Node, TaskPlan), BrokenLine> {
     let node = Node::new(line.quoted()?).when(line.field::<When>(" when=", parsed)?);
     let mut task = TaskPlan {
-        weight: line.field(" weight=", weight)?,
+        weight: line.field(" weight=", parse_weight)?,
         priority: line.field(" priority=", parsed)?,
         parkable: line.field(" parkable=", yes_or_no)?,
         timeout: line.optional(" timeout=", duration)?,

@@ -27,11 +27,11 @@ pub(crate) fn open_kind(
     std::os::unix::fs::OpenOptionsExt::custom_flags(options, flags.bits().cast_signed());
     let file = options.open(path).map_err(|error| {
         match error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
-            true => untrusted(Untrusted::Kind { found: FileKind::Link, wanted: kind }),
+            true => untrusted_error(Untrusted::Kind { found: FileKind::Link, wanted: kind }),
             false => error,
         }
     })?;
-    describe(&file.metadata()?).check_file(kind, user()).map_err(untrusted)?;
+    describe_file(&file.metadata()?).check_file(kind, current_user()).map_err(untrusted_error)?;
     Ok(file)
 }
 
@@ -49,12 +49,12 @@ pub(crate) fn check_folder(path: &Path) -> io::Result<()> {
     let at = |why: Untrusted| {
         io::Error::other(format!("cannot use the folder {}: {why}", path.display()))
     };
-    let found = describe(&fs::symlink_metadata(path)?);
+    let found = describe_file(&fs::symlink_metadata(path)?);
     if found.kind != FileKind::Link {
-        return found.check_folder(user()).map_err(at);
+        return found.check_folder(current_user()).map_err(at);
     }
-    found.check_owner(user()).map_err(at)?;
-    describe(&fs::metadata(path)?).check_folder(user()).map_err(at)
+    found.check_owner(current_user()).map_err(at)?;
+    describe_file(&fs::metadata(path)?).check_folder(current_user()).map_err(at)
 }
 
 #[cfg(not(unix))]
@@ -67,7 +67,7 @@ pub(crate) fn check_folder(path: &Path) -> io::Result<()> {
 #[cfg(unix)]
 pub(crate) fn make_private(file: &File) {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    if file.metadata().is_ok_and(|found| found.uid() == user()) {
+    if file.metadata().is_ok_and(|found| found.uid() == current_user()) {
         let _ = file.set_permissions(PermissionsExt::from_mode(0o600));
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn make_private(_: &File) {}
 
 /// What is told of a file.
 #[cfg(unix)]
-fn describe(found: &fs::Metadata) -> FoundFile {
+fn describe_file(found: &fs::Metadata) -> FoundFile {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let kind = match found.file_type() {
         kind if kind.is_dir() => FileKind::Folder,
@@ -90,11 +90,11 @@ fn describe(found: &fs::Metadata) -> FoundFile {
 }
 
 #[cfg(unix)]
-fn user() -> u32 {
+fn current_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
 #[cfg(unix)]
-fn untrusted(why: Untrusted) -> io::Error {
+fn untrusted_error(why: Untrusted) -> io::Error {
     io::Error::other(why)
 }

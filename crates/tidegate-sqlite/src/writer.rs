@@ -40,9 +40,9 @@ const LOG_URGENT: u64 = 160 << 20;
 const URGENT_READERS_MAX: Duration = Duration::from_millis(1_500);
 
 /// The stack of the thread. What befalls a run befalls the runs below it, one inside the other: this
-/// much is for 10,000 levels, which take several times as much where nothing is optimised. It is only
-/// reserved, and taken where it is used.
-const STACK: usize = if cfg!(debug_assertions) { 256 << 20 } else { 64 << 20 };
+/// much is for 10,000 levels, or 2,000 where nothing is optimised. It is only reserved, and taken where
+/// it is used.
+const STACK: usize = 64 << 20;
 
 /// Something to be done in a transaction, perhaps more than once, of which the last time counts.
 pub(crate) trait Job: Send {

@@ -8,14 +8,14 @@ use crate::error::Panic;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls code of a user's; a panic in it is a value.
-pub(crate) fn contain<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
+pub(crate) fn contain_panic<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     // What the work left half-done is the user's own, or is not looked at after this.
     catch_unwind(AssertUnwindSafe(work)).map_err(Panic::from_payload)
 }
 
 /// Drops a value of a user's where nothing follows from a panic in its destructor.
-pub(crate) fn discard<T>(value: T) {
-    if let Err(panic) = contain(|| drop(value)) {
+pub(crate) fn discard_value<T>(value: T) {
+    if let Err(panic) = contain_panic(|| drop(value)) {
         tracing::warn!(%panic, "a destructor panicked");
     }
 }
@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn panic_whose_value_panics_when_it_is_dropped_is_contained() {
-        let panic = contain(|| std::panic::panic_any(Matryoshka(3))).unwrap_err();
+        let panic = contain_panic(|| std::panic::panic_any(Matryoshka(3))).unwrap_err();
         assert_eq!(panic.message(), "a value that is not text");
-        discard(Matryoshka(3));
+        discard_value(Matryoshka(3));
     }
 }

@@ -4,7 +4,7 @@
 //! is over afterwards and its slot is free.
 
 use crate::attempt::Attempt;
-use crate::contain::{contain, discard};
+use crate::contain::{contain_panic, discard_value};
 use crate::error::{Closed, Panic};
 use crate::slot::SlotToken;
 use crate::wait::Parks;
@@ -54,7 +54,7 @@ pub(crate) enum Passed<T> {
 impl<F: Future> Gate<F> {
     /// Makes the body; a panic in that is the body's.
     pub(crate) fn new(attempt: Arc<Attempt>, make: impl FnOnce(&Arc<Attempt>) -> F) -> Self {
-        let body = match contain(|| make(&attempt)) {
+        let body = match contain_panic(|| make(&attempt)) {
             Ok(body) => Body::Live { body },
             Err(panic) => Body::Stillborn { panic: Some(panic) },
         };
@@ -76,7 +76,7 @@ impl<F: Future> Gate<F> {
             return Poll::Ready(Passed::Closed);
         }
         // After a panic the body is never polled again, so what it left half-done is not seen.
-        match attempt.while_polled(|| contain(|| body.poll(cx))) {
+        match attempt.while_polled(|| contain_panic(|| body.poll(cx))) {
             Ok(Poll::Ready(output)) => return Poll::Ready(Passed::Returned(output)),
             Ok(Poll::Pending) => {}
             Err(panic) => return Poll::Ready(Passed::Panicked(panic)),
@@ -101,10 +101,10 @@ impl<F: Future> Gate<F> {
     ) -> Poll<(Passed<F::Output>, Option<SlotToken>)> {
         let end = ready!(self.as_mut().poll_body(cx));
         let mut this = self.project();
-        let end = match (contain(|| this.body.set(Body::Over)), end) {
+        let end = match (contain_panic(|| this.body.set(Body::Over)), end) {
             // A panic in its destructor is the body's, unless it had panicked before.
             (Err(panic), end @ (Passed::Returned(_) | Passed::Parked(_))) => {
-                discard(end);
+                discard_value(end);
                 Passed::Panicked(panic)
             }
             (_, end) => end,

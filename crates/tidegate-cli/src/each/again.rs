@@ -8,7 +8,7 @@ use super::given::{Given, bytes_to_json};
 use super::head::LIST;
 use crate::Failure;
 use crate::file::quoted;
-use crate::resume::{overtaken, refuse_alive};
+use crate::resume::{refuse_alive, refuse_overtaken};
 use crate::run::unusable;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -105,7 +105,7 @@ pub(super) async fn take_place(
     // Since it was found, another process may have gone on with it, and ended.
     let found = find(engine, (name, input), &old.wanted, Some(own)).await?;
     if found.id != old.id {
-        return Err(overtaken(old.id, found.id));
+        return Err(refuse_overtaken(old.id, found.id));
     }
     crate::resume::end(engine, old.id).await?;
     succeeded(engine, old.id).await

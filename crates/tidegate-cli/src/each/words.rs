@@ -116,7 +116,7 @@ impl Template {
             Template::Line(template) => template.command(number, inputs),
         };
         // More than one cannot be told apart by anything else that a line does not have.
-        command.one_stream().env(Placeholder::Input.variable(), joined(inputs.iter().cloned()))
+        command.one_stream().env(Placeholder::Input.variable(), join_values(inputs.iter().cloned()))
     }
 
     /// The same for people, as it could be typed.
@@ -163,7 +163,7 @@ impl LineTemplate {
         let mut command = Command::shell(line).arg("sh").args(parameters);
         for placeholder in &self.named {
             let values = inputs.iter().map(|input| placeholder.value(input, number));
-            command = command.env(placeholder.variable(), joined(values));
+            command = command.env(placeholder.variable(), join_values(values));
         }
         let mut set: Vec<Placeholder> = Vec::new();
         for placeholder in self.line.placeholders() {
@@ -181,7 +181,7 @@ impl LineTemplate {
     }
 }
 
-fn joined(values: impl Iterator<Item = Vec<u8>>) -> OsString {
+fn join_values(values: impl Iterator<Item = Vec<u8>>) -> OsString {
     OsString::from_vec(values.collect::<Vec<_>>().join(&b'\n'))
 }
 

@@ -47,7 +47,7 @@ const SCRIPT_RUNNERS: [&str; 4] = ["$SHELL", "${SHELL}", "busybox", "su"];
 ///
 /// # Errors
 /// The first placeholder that cannot be data for certain.
-pub(super) fn scan(
+pub(super) fn scan_line(
     line: &[u8],
     known: &[(&'static str, Placeholder)],
 ) -> Result<Scanned, DoubtfulPlaceholder> {
@@ -131,17 +131,19 @@ impl<'l> Scanner<'l> {
         }
     }
 
-    fn peek(&self, ahead: usize) -> Option<u8> {
+    fn peek_byte(&self, ahead: usize) -> Option<u8> {
         self.line.get(self.at + ahead).copied()
     }
 
-    fn rest(&self) -> &'l [u8] {
+    fn remaining_line(&self) -> &'l [u8] {
         &self.line[self.at..]
     }
 
     /// Takes a placeholder that stands here; false if none does.
     fn take_placeholder(&mut self) -> Result<bool, DoubtfulPlaceholder> {
-        let Some((mark, placeholder)) = Placeholder::at_beginning(self.rest(), self.known) else {
+        let Some((mark, placeholder)) =
+            Placeholder::at_beginning(self.remaining_line(), self.known)
+        else {
             return Ok(false);
         };
         let command = &self.command;
@@ -155,7 +157,7 @@ impl<'l> Scanner<'l> {
         };
         // A number is no input.
         if let Some(doubt) = doubt.filter(|_| placeholder != Placeholder::Number) {
-            return Err(self.refuse(mark, placeholder, doubt));
+            return Err(self.refuse_placeholder(mark, placeholder, doubt));
         }
         self.push_text();
         self.parts.push(LinePart::Placeholder(placeholder, self.quotes));
@@ -166,7 +168,7 @@ impl<'l> Scanner<'l> {
         Ok(true)
     }
 
-    fn refuse(
+    fn refuse_placeholder(
         &self,
         mark: &'static str,
         placeholder: Placeholder,
@@ -183,7 +185,7 @@ impl<'l> Scanner<'l> {
     }
 
     /// From here on nothing is certain: what is left are placeholders that are refused.
-    fn doubt(&mut self, doubt: Doubt) -> Result<(), DoubtfulPlaceholder> {
+    fn doubt_the_rest(&mut self, doubt: Doubt) -> Result<(), DoubtfulPlaceholder> {
         self.doubt = Some(doubt);
         while self.at < self.line.len() {
             if !self.take_placeholder()? {
@@ -194,7 +196,7 @@ impl<'l> Scanner<'l> {
     }
 
     /// This many bytes of a word.
-    fn take(&mut self, count: usize) {
+    fn take_bytes(&mut self, count: usize) {
         let end = self.line.len().min(self.at + count);
         self.word.has_begun = true;
         self.word.literal.extend_from_slice(&self.line[self.at..end]);
@@ -205,11 +207,11 @@ impl<'l> Scanner<'l> {
         if self.take_placeholder()? {
             return Ok(());
         }
-        if self.peek(0) == Some(b'\'') {
+        if self.peek_byte(0) == Some(b'\'') {
             self.quotes = QuoteContext::Unquoted;
             self.at += 1;
         } else {
-            self.take(1);
+            self.take_bytes(1);
         }
         Ok(())
     }
@@ -218,15 +220,15 @@ impl<'l> Scanner<'l> {
         if self.take_placeholder()? {
             return Ok(());
         }
-        match self.peek(0) {
+        match self.peek_byte(0) {
             Some(b'"') => {
                 self.quotes = QuoteContext::Unquoted;
                 self.at += 1;
             }
-            Some(b'\\') => self.take(2),
+            Some(b'\\') => self.take_bytes(2),
             Some(b'$') => self.step_dollar()?,
             Some(b'`') => self.skip_substitution(1, b'`')?,
-            _ => self.take(1),
+            _ => self.take_bytes(1),
         }
         Ok(())
     }
@@ -238,14 +240,14 @@ impl<'l> Scanner<'l> {
         match self.line[self.at] {
             b' ' | b'\t' => self.end_word_at(1),
             b'\n' | b';' | b')' | b'|' | b'&' => self.end_command(),
-            b'\'' => self.open(QuoteContext::Single),
-            b'"' => self.open(QuoteContext::Double),
+            b'\'' => self.open_quotes(QuoteContext::Single),
+            b'"' => self.open_quotes(QuoteContext::Double),
             // A line that goes on: the two are not there at all.
-            b'\\' if self.peek(1) == Some(b'\n') => self.at += 2,
+            b'\\' if self.peek_byte(1) == Some(b'\n') => self.at += 2,
             b'\\' => {
                 self.at += 1;
                 self.is_open = self.at == self.line.len();
-                self.take(1);
+                self.take_bytes(1);
             }
             b'$' => return self.step_dollar(),
             b'`' => return self.skip_substitution(1, b'`'),
@@ -254,17 +256,17 @@ impl<'l> Scanner<'l> {
             b'(' => return self.step_parenthesis(),
             b'[' => {
                 self.word.has_bracket |= self.word.has_begun;
-                self.take(1);
+                self.take_bytes(1);
             }
-            _ => self.take(1),
+            _ => self.take_bytes(1),
         }
         if self.doubt.is_none() && self.word.literal == b"[[" && self.word.has_begun {
-            return self.doubt(Doubt::Brackets);
+            return self.doubt_the_rest(Doubt::Brackets);
         }
         Ok(())
     }
 
-    fn open(&mut self, quotes: QuoteContext) {
+    fn open_quotes(&mut self, quotes: QuoteContext) {
         self.quotes = quotes;
         self.word.has_begun = true;
         self.at += 1;
@@ -274,7 +276,7 @@ impl<'l> Scanner<'l> {
     fn step_hash(&mut self) -> Result<(), DoubtfulPlaceholder> {
         let before = self.at.checked_sub(1).map(|at| self.line[at]);
         match (self.word.has_begun, before) {
-            (true, Some(byte)) if byte.is_ascii_graphic() => self.take(1),
+            (true, Some(byte)) if byte.is_ascii_graphic() => self.take_bytes(1),
             (false, None | Some(b' ' | b'\t' | b'\n')) => {
                 while self.at < self.line.len() && self.line[self.at] != b'\n' {
                     self.doubt = Some(Doubt::Comment);
@@ -287,18 +289,18 @@ impl<'l> Scanner<'l> {
                 self.is_open = self.at == self.line.len();
             }
             // What is a comment behind an operator is a pattern to some.
-            _ => return self.doubt(Doubt::Comment),
+            _ => return self.doubt_the_rest(Doubt::Comment),
         }
         Ok(())
     }
 
     fn step_redirection(&mut self) -> Result<(), DoubtfulPlaceholder> {
-        let rest = self.rest();
+        let rest = self.remaining_line();
         let length = match rest {
             [b'<', b'<', b'<', ..] => 3,
-            [b'<', b'<', ..] => return self.doubt(Doubt::HereDocument),
+            [b'<', b'<', ..] => return self.doubt_the_rest(Doubt::HereDocument),
             // Together with what is in the next line it may be any of the others.
-            [_, b'\\', b'\n', ..] => return self.doubt(Doubt::HereDocument),
+            [_, b'\\', b'\n', ..] => return self.doubt_the_rest(Doubt::HereDocument),
             [b'<', b'&' | b'>', ..] | [b'>', b'&' | b'>' | b'|', ..] => 2,
             _ => 1,
         };
@@ -313,12 +315,14 @@ impl<'l> Scanner<'l> {
     }
 
     fn step_parenthesis(&mut self) -> Result<(), DoubtfulPlaceholder> {
-        let next = self.peek(1);
+        let next = self.peek_byte(1);
         let is_list = self.word.literal.ends_with(b"=");
         match self.word.has_begun {
             // A list of words, or a function: what is in them reads like what is outside.
-            true if !is_list && next != Some(b')') => return self.doubt(Doubt::Parenthesis),
-            false if next == Some(b'(') => return self.doubt(Doubt::Arithmetic),
+            true if !is_list && next != Some(b')') => {
+                return self.doubt_the_rest(Doubt::Parenthesis);
+            }
+            false if next == Some(b'(') => return self.doubt_the_rest(Doubt::Arithmetic),
             _ => self.end_command(),
         }
         Ok(())
@@ -327,31 +331,31 @@ impl<'l> Scanner<'l> {
     fn step_dollar(&mut self) -> Result<(), DoubtfulPlaceholder> {
         self.word.has_expansion = true;
         let is_unquoted = self.quotes == QuoteContext::Unquoted;
-        match (self.peek(1), self.peek(2)) {
+        match (self.peek_byte(1), self.peek_byte(2)) {
             (Some(b'('), Some(b'(')) => self.skip_arithmetic(),
             (Some(b'('), _) => self.skip_substitution(2, b')'),
             (Some(b'{'), _) => self.skip_expansion(),
-            (Some(b'['), _) => self.doubt(Doubt::Arithmetic),
-            (Some(b'\'' | b'"'), _) if is_unquoted => self.doubt(Doubt::DollarQuotes),
+            (Some(b'['), _) => self.doubt_the_rest(Doubt::Arithmetic),
+            (Some(b'\'' | b'"'), _) if is_unquoted => self.doubt_the_rest(Doubt::DollarQuotes),
             // Together with what is in the next line it may be any of the others.
-            (Some(b'\\'), Some(b'\n')) => self.doubt(Doubt::Expansion),
+            (Some(b'\\'), Some(b'\n')) => self.doubt_the_rest(Doubt::Expansion),
             (Some(byte), _) if byte == b'_' || byte.is_ascii_alphabetic() => {
-                self.take(2);
-                while self.peek(0).is_some_and(is_in_name) {
-                    self.take(1);
+                self.take_bytes(2);
+                while self.peek_byte(0).is_some_and(is_in_name) {
+                    self.take_bytes(1);
                 }
                 // An element of an array, to some.
-                if self.peek(0) == Some(b'[') {
-                    return self.doubt(Doubt::Subscript);
+                if self.peek_byte(0) == Some(b'[') {
+                    return self.doubt_the_rest(Doubt::Subscript);
                 }
                 Ok(())
             }
             (Some(byte), _) if byte.is_ascii_digit() || b"@*#?-$!".contains(&byte) => {
-                self.take(2);
+                self.take_bytes(2);
                 Ok(())
             }
             _ => {
-                self.take(1);
+                self.take_bytes(1);
                 Ok(())
             }
         }
@@ -359,11 +363,11 @@ impl<'l> Scanner<'l> {
 
     /// `${name}` and what can be made of it without quotes and further expansions.
     fn skip_expansion(&mut self) -> Result<(), DoubtfulPlaceholder> {
-        let inside = self.rest().get(2..).unwrap_or_default();
+        let inside = self.remaining_line().get(2..).unwrap_or_default();
         // What looks like a placeholder is one of the shell's own: not even a number stands here.
         self.at += 1;
-        if let Some((mark, found)) = Placeholder::at_beginning(self.rest(), self.known) {
-            return Err(self.refuse(mark, found, Doubt::Expansion));
+        if let Some((mark, found)) = Placeholder::at_beginning(self.remaining_line(), self.known) {
+            return Err(self.refuse_placeholder(mark, found, Doubt::Expansion));
         }
         self.at -= 1;
         let is_first = |byte: &u8| is_in_name(*byte) || b"#@*?!-".contains(byte);
@@ -371,23 +375,23 @@ impl<'l> Scanner<'l> {
         let length = inside.iter().position(|byte| !is_plain(byte)).unwrap_or(inside.len());
         match inside.get(length) {
             Some(b'}') if inside.first().is_some_and(is_first) => {
-                self.take(length + 3);
+                self.take_bytes(length + 3);
                 Ok(())
             }
-            _ => self.doubt(Doubt::Expansion),
+            _ => self.doubt_the_rest(Doubt::Expansion),
         }
     }
 
     fn skip_arithmetic(&mut self) -> Result<(), DoubtfulPlaceholder> {
-        let inside = &self.rest()[3..];
+        let inside = &self.remaining_line()[3..];
         let is_plain = |byte: &u8| is_in_name(*byte) || b"+-*/%=!&|^~?:,$ ".contains(byte);
         let length = inside.iter().position(|byte| !is_plain(byte)).unwrap_or(inside.len());
         match inside[length..].starts_with(b"))") {
             true => {
-                self.take(length + 5);
+                self.take_bytes(length + 5);
                 Ok(())
             }
-            false => self.doubt(Doubt::Arithmetic),
+            false => self.doubt_the_rest(Doubt::Arithmetic),
         }
     }
 
@@ -395,7 +399,7 @@ impl<'l> Scanner<'l> {
     /// quotes with nothing else in them.
     fn skip_substitution(&mut self, begin: usize, end: u8) -> Result<(), DoubtfulPlaceholder> {
         self.word.has_expansion = true;
-        let inside = &self.rest()[begin..];
+        let inside = &self.remaining_line()[begin..];
         let length = simple_length(inside, end).filter(|length| {
             // Its patterns end with the same parenthesis.
             let inside = &inside[..*length];
@@ -405,10 +409,10 @@ impl<'l> Scanner<'l> {
         });
         match length {
             Some(length) => {
-                self.take(begin + length + 1);
+                self.take_bytes(begin + length + 1);
                 Ok(())
             }
-            None => self.doubt(Doubt::Substitution),
+            None => self.doubt_the_rest(Doubt::Substitution),
         }
     }
 

@@ -13,7 +13,7 @@ impl InFlight {
     /// Whether the outcome is of interest to a worker that closes: the turn reports something, a
     /// caller waits for it, or it may have claimed something.
     fn matters_at_close(&self) -> bool {
-        let claims = self.turn.claim.units + self.turn.claim.ahead > 0;
+        let claims = self.turn.claim.units > 0 || self.turn.claim.ahead > 0;
         let is_awaited = !self.submits.is_empty() || !self.requests.is_empty();
         claims || is_awaited || !self.turn.changes.is_empty()
     }
@@ -43,7 +43,7 @@ impl Dispatcher {
             let requests = std::mem::take(&mut in_flight.requests);
             // An earlier try may have done it, whatever this one says.
             let unknown = unknown.then(|| StoreError::Unknown(error.shared_cause()));
-            self.refuse(submits, requests, unknown.as_ref().unwrap_or(&error));
+            self.refuse_callers(submits, requests, unknown.as_ref().unwrap_or(&error));
         }
         if !matches!(error, StoreError::Unknown(_)) || is_hopeless {
             // Callers that have come since would wait for as long as the store fails. Nothing of
@@ -54,7 +54,7 @@ impl Dispatcher {
                 StoreError::Unknown(cause) => StoreError::Failed(cause.clone()),
                 error => error.clone(),
             };
-            self.refuse(submits, requests, &undone);
+            self.refuse_callers(submits, requests, &undone);
         }
         self.todos.push(Todo::RetryAfter(pause, error));
         self.forget_failed_turn();
@@ -69,7 +69,7 @@ impl Dispatcher {
     }
 
     /// Answers callers with the error.
-    fn refuse(&mut self, submits: Vec<Ticket>, requests: Vec<Ticket>, error: &StoreError) {
+    fn refuse_callers(&mut self, submits: Vec<Ticket>, requests: Vec<Ticket>, error: &StoreError) {
         let failed = || SubmitError::Store(error.clone());
         let submits = submits.into_iter().map(|ticket| Todo::Submitted(ticket, Err(failed())));
         self.todos.extend(submits);

@@ -25,7 +25,7 @@ pub(super) struct DroppedTasks(HashMap<TaskKey, u32>);
 
 impl DroppedTasks {
     /// A task was dropped; how long it is not to be entered again.
-    pub(super) fn count(&mut self, task: TaskKey) -> Duration {
+    pub(super) fn count_drop(&mut self, task: TaskKey) -> Duration {
         if self.0.len() >= REMEMBERED_MAX {
             self.0.clear();
         }
@@ -35,7 +35,7 @@ impl DroppedTasks {
     }
 
     /// A task has ended in another way.
-    pub(super) fn forget(&mut self, task: TaskKey) {
+    pub(super) fn forget_task(&mut self, task: TaskKey) {
         // Nearly always there are none, and this is asked at every end.
         if !self.0.is_empty() {
             self.0.remove(&task);
@@ -71,18 +71,18 @@ mod tests {
     fn another_end_makes_the_next_drop_the_first() {
         let mut dropped = DroppedTasks::default();
         let (one, other) = (TaskKey(1), TaskKey(2));
-        assert_eq!((0..3).map(|_| dropped.count(one).as_millis()).max(), Some(100));
-        assert_eq!(dropped.count(other), Duration::ZERO);
-        dropped.forget(one);
-        assert_eq!(dropped.count(one), Duration::ZERO);
-        assert_eq!(dropped.count(other).as_millis(), 50);
+        assert_eq!((0..3).map(|_| dropped.count_drop(one).as_millis()).max(), Some(100));
+        assert_eq!(dropped.count_drop(other), Duration::ZERO);
+        dropped.forget_task(one);
+        assert_eq!(dropped.count_drop(one), Duration::ZERO);
+        assert_eq!(dropped.count_drop(other).as_millis(), 50);
     }
 
     #[test]
     fn memory_of_drops_is_bounded() {
         let mut dropped = DroppedTasks::default();
         for task in 0..3 * REMEMBERED_MAX as i64 {
-            dropped.count(TaskKey(task));
+            dropped.count_drop(TaskKey(task));
         }
         assert!(dropped.0.len() <= REMEMBERED_MAX);
     }

@@ -13,7 +13,7 @@ use super::inputs::Producer;
 use super::results::{BatchStream, Supply, TaskResult, TaskStatus};
 use super::settings::Settings;
 use super::{News, OnFailure, Progress};
-use crate::contain::{contain, discard};
+use crate::contain::{contain_panic, discard_value};
 use crate::deadline::FAR;
 use crate::error::{Closed, Panic, TimedOut};
 use crate::gate::Passed;
@@ -206,7 +206,7 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
         }
         let Some(producer) = &mut self.producer else { return Poll::Ready(None) };
         let index = self.pulled;
-        let panic = match contain(|| producer.poll_next(cx)) {
+        let panic = match contain_panic(|| producer.poll_next(cx)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Some((name, work)))) => {
                 self.pulled += 1;
@@ -216,7 +216,7 @@ impl<P: Producer<M>, M: Send + 'static> State<P, M> {
             Ok(Poll::Ready(None)) => None,
             Err(panic) => Some(panic),
         };
-        discard(self.producer.take());
+        discard_value(self.producer.take());
         if let Some(panic) = panic {
             self.pulled += 1;
             let error = format!("the producer of inputs {panic}").into();
@@ -354,7 +354,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
             (state.tally.ended(), state.total)
         };
         let progress = Progress { name, news, ended, total };
-        if let Err(panic) = contain(|| callback(&progress)) {
+        if let Err(panic) = contain_panic(|| callback(&progress)) {
             tracing::warn!(%panic, "the callback for progress failed");
         }
     }
@@ -372,7 +372,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
             End::Returned(Ok(output)) => (TaskStatus::Success, Some(output), None),
             End::Returned(Err(error)) => {
                 // Its causes are looked at, which is the user's code.
-                let error = contain(|| error.into()).unwrap_or_else(TaskError::from);
+                let error = contain_panic(|| error.into()).unwrap_or_else(TaskError::from);
                 (TaskStatus::Failed, None, Some(error))
             }
             End::Panicked(panic) => (TaskStatus::Failed, None, Some(panic.into())),
@@ -437,7 +437,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
     pub(super) fn drain(&self, state: &mut State<P, M>, into: &mut VecDeque<TaskResult<P::Value>>) {
         let Some(why) = state.stopped else { return };
         if !P::AT_ONCE {
-            discard(state.producer.take());
+            discard_value(state.producer.take());
         }
         let mut cx = Context::from_waker(Waker::noop());
         let mut wakers = Wakers::default();
@@ -445,7 +445,7 @@ impl<P: Producer<M>, M: Send + 'static> Run<P, M> {
             && let Poll::Ready(Some(input)) = state.pull(self, &mut wakers, &mut cx)
         {
             let Input { index, name, since, work } = input;
-            discard(work);
+            discard_value(work);
             let queued = since.elapsed();
             state.tally.cancelled += 1;
             into.push_back(TaskResult { index, name, queued, ..unbegun(why.why()) });

@@ -6,7 +6,7 @@ use super::inputs::Producer;
 use super::results::TaskResult;
 use super::run::{End, Run, TaskEnd, nanos};
 use crate::attempt::{Attempt, Observer};
-use crate::contain::{contain, discard};
+use crate::contain::{contain_panic, discard_value};
 use crate::gate::Gate;
 use crate::handle::TaskHandle;
 use crate::slot::{SlotToken, Work, guarded};
@@ -91,9 +91,9 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
     {
         let mut body = pin!(Some(body));
         let end = self.watch(body.as_mut(), attempt).await.into();
-        match (contain(|| body.set(None)), end) {
+        match (contain_panic(|| body.set(None)), end) {
             (Err(panic), returned @ End::Returned(_)) => {
-                discard(returned);
+                discard_value(returned);
                 End::Panicked(panic)
             }
             (_, end) => end,

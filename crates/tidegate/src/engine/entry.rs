@@ -6,7 +6,7 @@ use super::event::{Event, What};
 use super::hook::{EntryEvent, EntryStage, Hook, StoredEnd};
 use super::{Child, Engine, Run, RunError, RunStatus, Shared};
 use crate::attempt::{Attempt, Observer, ReadRun, Record};
-use crate::contain::{contain, discard};
+use crate::contain::{contain_panic, discard_value};
 use crate::context::{Around, States};
 use crate::error::{Closed, Panic};
 use crate::gate::{Gate, Passed};
@@ -391,7 +391,7 @@ async fn enter(entering: Box<Entering>) -> Option<(End, Option<SlotToken>)> {
     let (passed, slot) = poll_fn(|cx| Pin::new(&mut gate).poll_pass(cx)).await;
     let limit = entry.plan.task(entry.index).timeout;
     // The words of an error, and its destructor, are the user's.
-    let end = contain(|| end(passed, &entry));
+    let end = contain_panic(|| end(passed, &entry));
     let end = match (manner, end.unwrap_or_else(|panic| Some(report::panicked(&panic)))) {
         // It was told, and has not succeeded all the same: it has ended because of that.
         (Manner::Orderly, Some(End::Failed { error, .. })) if entry.is_cancelled() => {
@@ -442,7 +442,7 @@ async fn begin(mut entering: Box<Entering>) -> Option<Gate<Entered>> {
     let around = Around { number: claimed.index.as_u32(), given: claimed.given, states };
     let gate = Gate::new(attempt, |attempt| body.enter(around, TaskHandle::of(attempt.clone())));
     // One that was found for this entry alone goes with it.
-    discard(body);
+    discard_value(body);
     Some(gate)
 }
 
@@ -468,7 +468,7 @@ fn end(passed: Passed<Result<Returned, TaskError>>, entry: &Entry) -> Option<End
         Passed::Returned(Ok(Returned { output, inserts })) => End::Succeeded { output, inserts },
         Passed::Returned(Err(error)) => {
             let end = failed(&error);
-            discard(error);
+            discard_value(error);
             end
         }
         Passed::Panicked(panic) => panicked(&panic),

@@ -4,7 +4,7 @@
 //! order, while the entry still has its slot. It says nothing of what becomes of the report: a task
 //! may have been cancelled in the meantime. That is told apart, once it is stored ([`StoredEnd`]).
 
-use crate::contain::contain;
+use crate::contain::contain_panic;
 use std::fmt;
 use std::sync::Arc;
 use tidegate_core::RunId;
@@ -94,7 +94,7 @@ impl Hook {
     pub(super) fn call(&self, event: &EntryEvent<'_>) {
         let Some(hear) = &self.entry else { return };
         // Whatever it does, the task goes on as it would without it.
-        if let Err(panic) = contain(|| hear(event)) {
+        if let Err(panic) = contain_panic(|| hear(event)) {
             let (run, task) = (event.run, event.task);
             tracing::warn!(%run, task, %panic, "what hears of entries panicked");
         }
@@ -103,7 +103,7 @@ impl Hook {
     pub(super) fn call_stored_end(&self, end: &StoredEnd<'_>) {
         let Some(hear) = &self.stored_end else { return };
         // The loop of the worker goes on as it would without it.
-        if let Err(panic) = contain(|| hear(end)) {
+        if let Err(panic) = contain_panic(|| hear(end)) {
             let (run, task) = (end.run, end.task);
             tracing::warn!(%run, task, %panic, "what hears of stored ends panicked");
         }

@@ -12,12 +12,12 @@ use tidegate_core::store::{Record, TaskKey};
 pub(super) struct UnstoredEnds(HashMap<TaskKey, (Arc<Entry>, Hook)>);
 
 impl UnstoredEnds {
-    pub(super) fn insert(&mut self, entry: Arc<Entry>, hook: Hook) {
+    pub(super) fn add_entry(&mut self, entry: Arc<Entry>, hook: Hook) {
         self.0.insert(entry.key, (entry, hook));
     }
 
     /// The store has this of a task.
-    pub(super) fn record(&mut self, record: &Record) {
+    pub(super) fn on_record(&mut self, record: &Record) {
         if self.0.is_empty() {
             return;
         }
@@ -27,7 +27,7 @@ impl UnstoredEnds {
     }
 
     /// The store did not take the end of this entry, and will record none.
-    pub(super) fn lose(&mut self, task: TaskKey, fence: Fence) {
+    pub(super) fn on_lost(&mut self, task: TaskKey, fence: Fence) {
         if let Some((entry, _)) = self.0.get(&task)
             && entry.fence == fence
             && let Some((entry, hook)) = self.0.remove(&task)

@@ -201,14 +201,14 @@ impl Worker {
     }
 
     pub(super) async fn run(mut self) {
-        match guarded(self.work()).await {
+        match guarded(self.run_loop()).await {
             Ok(()) => self.finish().await,
-            Err(panic) => self.abandon(&panic).await,
+            Err(panic) => self.abandon_tasks(&panic).await,
         }
     }
 
     /// The loop. It returns when the worker is closed and nothing is left to be done.
-    async fn work(&mut self) {
+    async fn run_loop(&mut self) {
         self.bell = self.shared.watch.hears.then(|| self.listen());
         let mut messages = Vec::new();
         let mut timer = Box::pin(tokio::time::sleep_until(self.watch_at));
@@ -402,7 +402,7 @@ impl Worker {
         if matches!(end, End::Succeeded { .. } | End::Failed { .. })
             && let Some(hook) = live.hook.take()
         {
-            self.unstored.insert(live.entry.clone(), hook);
+            self.unstored.add_entry(live.entry.clone(), hook);
         }
         let pool = &self.shared.pool;
         match end {
@@ -580,7 +580,7 @@ impl Worker {
     /// An entry is to go away. It reports when it has; one that cannot be stopped is given up.
     fn drop_entry(&mut self, task: TaskKey, fence: Fence) {
         if !self.dispatcher.owns(task) {
-            self.unstored.lose(task, fence);
+            self.unstored.on_lost(task, fence);
         }
         let live = self.entries.get(&task).filter(|live| live.entry.fence == fence);
         let Some(live) = live else { return };
@@ -607,7 +607,7 @@ impl Worker {
     }
 
     fn recorded(&mut self, record: &Record, plan: &Arc<Plan>) {
-        self.unstored.record(record);
+        self.unstored.on_record(record);
         let kind = match record.what {
             Happened::Succeeded | Happened::TakenOver => Some(Kind::Succeeded),
             Happened::Failed => Some(Kind::Failed),

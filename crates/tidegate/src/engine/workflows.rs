@@ -3,7 +3,7 @@
 
 use super::Shared;
 use super::fan_out::FanOut;
-use crate::contain::contain;
+use crate::contain::contain_panic;
 use crate::context::Around;
 use crate::handle::TaskHandle;
 use crate::task::{Body, Entered};
@@ -44,7 +44,7 @@ pub(super) fn body(shared: &Arc<Shared>, claimed: &Claimed) -> Arc<dyn Body> {
     let Some(find) = find else { return Arc::new(NotFound(missing())) };
     // It is the application's code, with the words of its error and the destructor of its workflow, and
     // this is the engine's loop.
-    let found = contain(|| match find(name, claimed.given.input.as_deref()) {
+    let found = contain_panic(|| match find(name, claimed.given.input.as_deref()) {
         Ok(workflow) => of(&workflow).ok_or_else(missing),
         Err(error) => Err(error.to_string()),
     });

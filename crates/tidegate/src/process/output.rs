@@ -144,7 +144,7 @@ impl Kept {
             self.hand_over_moved_log();
             if let (Some(overflow), Some(log)) = (&self.overflow, &self.log) {
                 let too_large = || io::Error::from(ErrorKind::FileTooLarge);
-                let error = log.error.as_ref().map_or_else(too_large, |error| copied(error));
+                let error = log.error.as_ref().map_or_else(too_large, copy_error);
                 overflow.log_failed(&log.path, &error);
             }
         }
@@ -162,7 +162,7 @@ impl Kept {
 }
 
 /// The same once more.
-fn copied(error: &io::Error) -> io::Error {
+fn copy_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => error.kind().into(),

@@ -17,12 +17,12 @@ pub fn check_folder(path: &Path) -> io::Result<()> {
     let at = |why: Untrusted| {
         io::Error::other(format!("cannot use the folder {}: {why}", path.display()))
     };
-    let found = describe(&fs::symlink_metadata(path)?);
+    let found = describe_file(&fs::symlink_metadata(path)?);
     if found.kind != FileKind::Link {
-        return found.check_folder(user()).map_err(at);
+        return found.check_folder(current_user()).map_err(at);
     }
-    found.check_owner(user()).map_err(at)?;
-    describe(&fs::metadata(path)?).check_folder(user()).map_err(at)
+    found.check_owner(current_user()).map_err(at)?;
+    describe_file(&fs::metadata(path)?).check_folder(current_user()).map_err(at)
 }
 
 /// Opens a file to read it. A link is not followed, and a pipe does not make it wait.
@@ -34,13 +34,13 @@ pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    let found = describe(&file.metadata()?).check_file(FileKind::Regular, user());
+    let found = describe_file(&file.metadata()?).check_file(FileKind::Regular, current_user());
     found.map_err(|why| io::Error::other(format!("cannot use {}: {why}", path.display())))?;
     Ok(file)
 }
 
 /// What is told of a file.
-fn describe(found: &fs::Metadata) -> FoundFile {
+fn describe_file(found: &fs::Metadata) -> FoundFile {
     let kind = match found.file_type() {
         kind if kind.is_dir() => FileKind::Folder,
         kind if kind.is_file() => FileKind::Regular,
@@ -51,6 +51,6 @@ fn describe(found: &fs::Metadata) -> FoundFile {
     FoundFile { kind, owner: found.uid(), mode: found.mode() & 0o7777 }
 }
 
-fn user() -> u32 {
+fn current_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -31,25 +31,31 @@ pub(super) struct Listed {
 }
 
 impl Running {
-    pub(super) fn admit(&self) -> Admission<'_> {
+    pub(super) fn admit_command(&self) -> Admission<'_> {
         let killed = self.0.killed.read().unwrap_or_else(PoisonError::into_inner);
         Admission { running: self, killed }
     }
 
     /// Stops all. Those whose leader has ended are ending, and are left to it.
     pub(crate) fn suspend(&self) {
-        self.groups().into_iter().filter(|group| group.has_own_leader()).for_each(Group::suspend);
+        self.list_groups()
+            .into_iter()
+            .filter(|group| group.has_own_leader())
+            .for_each(Group::suspend);
     }
 
     /// Lets all go on.
     pub(crate) fn unsuspend(&self) {
-        self.groups().into_iter().filter(|group| group.has_own_leader()).for_each(Group::unsuspend);
+        self.list_groups()
+            .into_iter()
+            .filter(|group| group.has_own_leader())
+            .for_each(Group::unsuspend);
     }
 
     /// Kills all, and each that is started later.
     pub(crate) fn kill(&self) {
         *self.0.killed.write().unwrap_or_else(PoisonError::into_inner) = true;
-        for group in self.groups() {
+        for group in self.list_groups() {
             match group.has_own_leader() {
                 true => group.kill(),
                 false => group.kill_rest(),
@@ -57,7 +63,7 @@ impl Running {
         }
     }
 
-    fn groups(&self) -> Vec<Group> {
+    fn list_groups(&self) -> Vec<Group> {
         lock(&self.0.groups).values().copied().collect()
     }
 }

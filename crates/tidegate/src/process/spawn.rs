@@ -69,7 +69,7 @@ pub(crate) fn spawn(command: &Command, start: Start<'_>) -> Result<Spawned, Spaw
     let noted = start.notes.map(|(notes, token)| notes.begin(token)).transpose();
     let noted = noted.map_err(SpawnError::Notes)?;
     let token = noted.as_ref().map(|noted| noted.token());
-    let admission = start.running.map(Running::admit);
+    let admission = start.running.map(Running::admit_command);
     let (child, stdout, stderr) = match begin(command, &start.env, token) {
         Ok(begun) => begun,
         Err(error) => {

@@ -2,7 +2,7 @@
 
 use super::{Ended, SlotPool, SlotToken};
 use crate::attempt::Attempt;
-use crate::contain::{contain, discard};
+use crate::contain::{contain_panic, discard_value};
 use crate::error::{AcquireError, Panic, RunError};
 use crate::gate::{Gate, Passed};
 use crate::handle::TaskHandle;
@@ -216,15 +216,15 @@ pub(crate) async fn guarded<F: Future>(future: F) -> Result<F::Output, Panic> {
     let ended = std::future::poll_fn(|cx| {
         let live = future.as_mut().as_pin_mut().expect("it is dropped after its end");
         // After a panic the future is never polled again, so what it left half-done is not seen.
-        match contain(|| live.poll(cx)) {
+        match contain_panic(|| live.poll(cx)) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
         }
     })
     .await;
-    match (contain(|| future.set(None)), ended) {
+    match (contain_panic(|| future.set(None)), ended) {
         (Err(panic), Ok(output)) => {
-            discard(output);
+            discard_value(output);
             Err(panic)
         }
         (_, ended) => ended,

@@ -8,7 +8,7 @@ use super::pace::Pace;
 use super::wheel::{Rouse, Wheel};
 use super::{Tide, Watch};
 use crate::condition::Condition;
-use crate::contain::{contain, discard};
+use crate::contain::{contain_panic, discard_value};
 use crate::error::Panic;
 use crate::slot::SlotToken;
 use crate::sync::{Wakers, lock};
@@ -226,7 +226,7 @@ pub(super) fn check_due(tide: &Arc<Tide>, mut permit: Option<SlotToken>) -> bool
         // Most checks are done at once. The waker does not matter: the task that goes on with a
         // check polls it again first of all.
         let mut cx = Context::from_waker(Waker::noop());
-        match contain(|| check.as_mut().poll_check(&mut cx)) {
+        match contain_panic(|| check.as_mut().poll_check(&mut cx)) {
             Ok(Poll::Ready(answer)) => {
                 permit = Some(leave);
                 checked.push(drop_done(key, check, Ok(answer)));
@@ -255,7 +255,7 @@ struct UnderWay {
 impl UnderWay {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let check = self.check.as_mut().expect("a check is polled until it is done");
-        let outcome = match contain(|| check.as_mut().poll_check(cx)) {
+        let outcome = match contain_panic(|| check.as_mut().poll_check(cx)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(answer)) => Ok(answer),
             Err(panic) => Err(panic),
@@ -292,7 +292,7 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some(check) = self.check.take() {
-            discard(check);
+            discard_value(check);
             let gone = TaskError::from("the runtime that checked the condition has shut down");
             finish(&self.tide, [(self.key, None, Ok(Err(gone)))]);
         }
@@ -330,7 +330,7 @@ fn finish(tide: &Arc<Tide>, checked: impl IntoIterator<Item = Checked>) {
     }
     drop(wheel);
     drop(probes);
-    unused.into_iter().for_each(discard);
+    unused.into_iter().for_each(discard_value);
     wakers.wake();
     tide.rouse(rouse);
 }
@@ -344,7 +344,7 @@ fn drop_done(
     if let Ok(Ok(false)) = outcome {
         return (key, Some(check), outcome);
     }
-    let dropped = contain(|| drop(check));
+    let dropped = contain_panic(|| drop(check));
     (key, None, outcome.and_then(|answer| dropped.map(|()| answer)))
 }
 

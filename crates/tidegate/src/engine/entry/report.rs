@@ -5,7 +5,7 @@
 //! attempt. Only a task that is dropped has not ended, and is handed back.
 
 use super::{Entry, LEAKY, OVER};
-use crate::contain::{contain, discard};
+use crate::contain::{contain_panic, discard_value};
 use crate::engine::hook::{EntryStage, Hook};
 use crate::error::Panic;
 use crate::slot::SlotToken;
@@ -42,11 +42,11 @@ impl<F: Future<Output = Ending>> Future for EntryTask<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         let Some(work) = this.work.as_mut().as_pin_mut() else { return Poll::Ready(()) };
-        let ending = match contain(|| work.poll(cx)) {
+        let ending = match contain_panic(|| work.poll(cx)) {
             Ok(polled) => ready!(polled),
             Err(panic) => Some((panicked(&panic), None)),
         };
-        if let Err(panic) = contain(|| this.work.set(None)) {
+        if let Err(panic) = contain_panic(|| this.work.set(None)) {
             tracing::warn!(%panic, "a destructor panicked");
         }
         if let Some((end, slot)) = ending {
@@ -109,6 +109,6 @@ impl Drop for Report {
             self.tell(end, None);
         }
         // What hears of entries may be its last owner's.
-        discard(self.hook.take());
+        discard_value(self.hook.take());
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 impl Worker {
-    pub(super) async fn abandon(self, panic: &Panic) {
+    pub(super) async fn abandon_tasks(self, panic: &Panic) {
         tracing::error!(%panic, "the loop of the engine panicked; its tasks are left to other workers");
         let (store, id) = (self.shared.store.clone(), self.id);
         let stopped = self.entries.values().map(|live| {

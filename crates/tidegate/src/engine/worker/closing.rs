@@ -31,7 +31,7 @@ pub(super) struct ClosingState {
     /// When the worker no longer waits for the store, or for a body.
     gives_up_at: Option<Instant>,
     /// What was claimed and never started.
-    not_started: Vec<Box<Claimed>>,
+    not_started: Vec<Claimed>,
     pub(super) report: ShutdownReport,
 }
 
@@ -107,7 +107,7 @@ impl Worker {
     pub(super) fn hand_back_unstarted(&mut self, claimed: Box<Claimed>) {
         if let Some(closing) = &mut self.closing {
             closing.report.handed_back.push((claimed.run, name_of(&claimed)));
-            closing.not_started.push(claimed);
+            closing.not_started.push(*claimed);
         }
     }
 
@@ -169,7 +169,7 @@ impl Worker {
         let error = self.shared.health.borrow().store_error.clone().or(silent);
         report.store_error = error.as_ref().map(ToString::to_string);
         report.unstored_total = self.dispatcher.readings().owned;
-        report.unstored = self.unstored(&closing.not_started);
+        report.unstored = self.list_unstored(&closing.not_started);
         tracing::warn!(
             tasks = report.unstored_total,
             error = report.store_error,
@@ -190,12 +190,12 @@ impl Worker {
     }
 
     /// Tasks that this worker owns as far as it knows, by run and name; not more than a report has.
-    fn unstored(&self, not_started: &[Box<Claimed>]) -> Vec<(RunId, String)> {
+    fn list_unstored(&self, not_started: &[Claimed]) -> Vec<(RunId, String)> {
         let live = self.entries.values().map(|live| &live.entry).chain(&self.ending);
         let live = live.filter(|entry| self.dispatcher.owns_claim(entry.key, entry.fence));
         let live = live.map(|entry| (entry.run, entry.name().to_owned()));
         let is_owned =
-            |claimed: &&Box<Claimed>| self.dispatcher.owns_claim(claimed.key, claimed.life.fence);
+            |claimed: &&Claimed| self.dispatcher.owns_claim(claimed.key, claimed.life.fence);
         let unbegun = not_started.iter().filter(is_owned);
         let unbegun = unbegun.map(|claimed| (claimed.run, name_of(claimed)));
         let mut named: Vec<(RunId, String)> = live.chain(unbegun).take(UNSTORED_MAX).collect();

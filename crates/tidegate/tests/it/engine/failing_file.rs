@@ -86,8 +86,7 @@ async fn a_file_in_trouble_does_not_hold_up_a_shutdown_without_grace() {
 async fn a_full_file_does_not_hold_up_a_shutdown() {
     let (folder, gates) = (tempfile::tempdir().unwrap(), Gates::default());
     let path = folder.path().join("jobs.db");
-    let mut options = Options::default();
-    options.size_max = Some(400 << 10);
+    let options = Options { size_max: Some(400 << 10), ..Options::default() };
     let open = move || SqliteStore::open(path, options).unwrap();
     let store = tokio::task::spawn_blocking(open).await.unwrap();
     let builder = Engine::builder("memory:").store(std::sync::Arc::new(store));
