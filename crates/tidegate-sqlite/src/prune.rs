@@ -101,7 +101,11 @@ impl Ledger<'_> {
         let mut drop_pauses = connection.prepare(DROP_PAUSES)?;
         let before = step.before.as_micros();
         let mut from = step.from;
-        while !broom.is_tired() {
+        // One run is always looked at: on a slow machine a step that only prepares its statements may
+        // take all the time it has, and would be taken again for ever.
+        let mut is_first = true;
+        while is_first || !broom.is_tired() {
+            is_first = false;
             let found = next_run.query_row([from], |row| {
                 Ok(OldRun {
                     key: row.get(0)?,

@@ -1,24 +1,13 @@
 //! Pools and batches with settings at the ends of their range.
 
+use crate::extreme_values::{COUNTS, DURATIONS, PRIORITIES};
 use std::time::Duration;
 use tidegate::error::AcquireError;
 use tidegate::{Batch, SlotPool, TaskError, timeout_with};
 
-/// The ends of the range of a duration, and where clocks overflow.
-const DURATIONS: [Duration; 6] = [
-    Duration::ZERO,
-    Duration::from_nanos(1),
-    Duration::from_secs(60),
-    Duration::from_secs(i64::MAX.unsigned_abs()),
-    Duration::from_secs(u64::MAX),
-    Duration::MAX,
-];
-
-const COUNTS: [u32; 5] = [0, 1, 77, u32::MAX - 1, u32::MAX];
-
 #[tokio::test]
 async fn pool_of_any_capacity_refuses_or_works() {
-    for capacity in COUNTS {
+    for capacity in *COUNTS {
         let pool = match SlotPool::new(capacity) {
             Ok(pool) => pool,
             Err(error) => {
@@ -27,8 +16,8 @@ async fn pool_of_any_capacity_refuses_or_works() {
                 continue;
             }
         };
-        for weight in COUNTS {
-            for priority in [i32::MIN, -1, 0, 1, i32::MAX] {
+        for weight in *COUNTS {
+            for priority in *PRIORITIES {
                 match pool.acquire().weight(weight).priority(priority).await {
                     Ok(mut token) => {
                         assert_eq!(pool.in_use(), weight);
@@ -44,7 +33,7 @@ async fn pool_of_any_capacity_refuses_or_works() {
             }
         }
         let all = pool.acquire().weight(capacity).await.unwrap();
-        for resized in COUNTS {
+        for resized in *COUNTS {
             assert_eq!(pool.resize(resized).is_ok(), resized > 0);
         }
         drop(all);
@@ -56,13 +45,13 @@ async fn pool_of_any_capacity_refuses_or_works() {
 #[tokio::test]
 async fn batch_with_any_setting_refuses_or_works() {
     let inputs = || ["a", "b"].map(|name| (name, async { Ok::<_, TaskError>(()) }));
-    for limit in COUNTS {
+    for limit in *COUNTS {
         match Batch::new().parallel_limit(limit).run_all(inputs()).await {
             Ok(results) => assert!(results.is_success(), "{limit}"),
             Err(error) => assert!(limit == 0 && error.to_string().contains("\"0\""), "{error}"),
         }
     }
-    for limit in DURATIONS {
+    for limit in *DURATIONS {
         match Batch::new().task_timeout(limit).run_all(inputs()).await {
             Ok(results) => assert_eq!(results.total, 2, "{limit:?}"),
             Err(error) => assert!(limit.is_zero() && error.to_string().contains("0s"), "{error}"),

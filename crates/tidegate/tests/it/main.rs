@@ -8,6 +8,7 @@ mod cancel_safety;
 mod engine;
 #[cfg(feature = "testing")]
 mod errors;
+mod extreme_values;
 mod extremes;
 mod pool;
 mod support;

@@ -2,6 +2,7 @@
 //! comes to, the engine lives and other tasks run.
 
 use super::support::*;
+use crate::extreme_values::{COUNTS, DURATIONS, FAR_FUTURE, INSTANTS, PRIORITIES};
 use std::time::Duration;
 use tidegate::engine::{RunsPage, Shutdown, StartBelow};
 use tidegate::{
@@ -11,24 +12,6 @@ use tidegate::{
 use tidegate_core::lifecycle::Kind;
 
 type Done = Result<(), TaskError>;
-
-/// The ends of the range of a duration, where clocks overflow, and one in between.
-const DURATIONS: [Duration; 8] = [
-    Duration::ZERO,
-    Duration::from_nanos(1),
-    Duration::from_micros(1),
-    Duration::from_secs(3_333_333_333),
-    Duration::from_micros(i64::MAX.unsigned_abs()),
-    Duration::from_secs(i64::MAX.unsigned_abs()),
-    Duration::from_secs(u64::MAX),
-    Duration::MAX,
-];
-
-const COUNTS: [u32; 5] = [0, 1, 77, u32::MAX - 1, u32::MAX];
-
-const PRIORITIES: [i32; 5] = [i32::MIN, -1, 0, 1, i32::MAX];
-
-const INSTANTS: [i64; 5] = [i64::MIN, -1, 0, 1_700_000_000_000_000, i64::MAX];
 
 const NUMBERS: [f64; 9] =
     [f64::NEG_INFINITY, -1.0, 0.0, 0.5, 1.0, 1.5, f64::MAX, f64::INFINITY, f64::NAN];
@@ -131,7 +114,7 @@ on_every_store! {
 
     async fn task_with_any_time_is_refused_or_ends(place: Place) {
         let mut tasks = Vec::new();
-        for time in DURATIONS {
+        for time in *DURATIONS {
             let mut add = |option: &str, set: fn(Task, Duration) -> Task| {
                 let what = format!("{option} {time:?}");
                 tasks.push((what.clone(), set(Task::new(what, nothing), time)));
@@ -153,7 +136,7 @@ on_every_store! {
 
     async fn task_with_any_count_is_refused_or_ends(place: Place) {
         let mut tasks = Vec::new();
-        for count in COUNTS {
+        for count in *COUNTS {
             let what = format!("retries {count}");
             tasks.push((what.clone(), Task::new(what, nothing).retries(count)));
             if count <= 1 {
@@ -161,7 +144,7 @@ on_every_store! {
                 tasks.push((what.clone(), Task::new(what, nothing).weight(count)));
             }
         }
-        for priority in PRIORITIES {
+        for priority in *PRIORITIES {
             let what = format!("priority {priority}");
             tasks.push((what.clone(), Task::new(what, nothing).priority(priority)));
         }
@@ -184,22 +167,22 @@ on_every_store! {
 
     async fn submit_with_any_priority_and_start_time_leaves_the_engine_alive(place: Place) {
         let engine = place.engine().workflow(plain()).start().await.unwrap();
-        for priority in PRIORITIES {
+        for priority in *PRIORITIES {
             let run = engine.submit("plain", ()).priority(priority).await.unwrap();
             assert_eq!(within(run.wait()).await.unwrap().tasks[0].kind, Kind::Succeeded);
             assert_alive(&engine, "priority").await;
         }
-        for micros in INSTANTS {
+        for micros in *INSTANTS {
             let at = Timestamp::from_micros(micros);
             let run = engine.submit("plain", ()).not_before(at).priority(i32::MIN).await.unwrap();
             assert_alive(&engine, "not_before").await;
-            let is_far = micros == i64::MAX;
+            let is_far = micros >= FAR_FUTURE;
             assert!(run.cancel().await.unwrap() || !is_far, "{micros}");
             within(run.wait()).await.unwrap();
             let explained = run.explain("plain").await.unwrap();
             assert!(!explained.to_string().is_empty());
         }
-        for limit in COUNTS {
+        for limit in *COUNTS {
             let page = RunsPage { limit, ..RunsPage::default() };
             assert_eq!(engine.runs(page).await.unwrap().is_empty(), limit == 0);
         }
@@ -207,8 +190,8 @@ on_every_store! {
     }
 
     async fn limit_of_any_size_is_refused_or_holds(place: Place) {
-        for units in COUNTS {
-            for per in DURATIONS {
+        for units in *COUNTS {
+            for per in *DURATIONS {
                 let limit = Limit::new(format!("limit {units} {per:?}")).rate(units, per);
                 let limit = limit.at_once(units);
                 let task = Task::new("uses", nothing).limit((limit.name(), units.max(1)));
@@ -236,7 +219,7 @@ on_every_store! {
     }
 
     async fn engine_with_any_setting_is_refused_or_works(place: Place) {
-        for count in COUNTS {
+        for count in *COUNTS {
             let mut config = Config::default();
             config.slots = count;
             start(&place, &format!("slots {count}"), config.clone()).await;
@@ -251,7 +234,7 @@ on_every_store! {
             config.waiting_max = Some(count);
             start(&place, &format!("waiting_max {count}"), config).await;
         }
-        for time in DURATIONS {
+        for time in *DURATIONS {
             let mut config = Config::default();
             config.park_after = time;
             let (runs, events) = (Some(time), Some(time));
@@ -274,19 +257,19 @@ on_every_store! {
     /// All waits, for every value, in one task for each kind of wait.
     async fn wait_with_any_option_is_refused_or_works(place: Place) {
         async fn sleeps(_: &mut Context, handle: &TaskHandle) -> Done {
-            for time in DURATIONS {
+            for time in *DURATIONS {
                 let soon = || handle.sleep(Duration::from_millis(1));
                 handle.wait_any([handle.sleep(time), soon()]).await?;
                 handle.wait_any([soon().timeout(time), handle.sleep(Duration::ZERO)]).await.ok();
             }
-            for micros in INSTANTS {
+            for micros in *INSTANTS {
                 let instant = handle.sleep_until(Timestamp::from_micros(micros));
                 handle.wait_any([instant, handle.sleep(Duration::from_millis(1))]).await?;
             }
             Ok(())
         }
         async fn checks(_: &mut Context, handle: &TaskHandle) -> Done {
-            for every in DURATIONS {
+            for every in *DURATIONS {
                 for (factor, longest) in NUMBERS.into_iter().zip(DURATIONS.into_iter().cycle()) {
                     for jitter in [0.0, 1.0, f64::NAN] {
                         let never = condition::check(|| false);
