@@ -61,10 +61,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     woken.sort();
     println!("a signal wakes one, which ends: {:.2?} (median of {})", woken[50], woken.len());
 
-    // Those that wait for time are due at the same instant, which is now.
-    let now = tidegate::Timestamp::from(std::time::SystemTime::now()).as_micros();
-    let soon = now + 1_000_000 + i64::from(waits) * 100;
+    // Those that wait for time are due at the same instant: when all of them have parked.
     let sleepers = waits.min(100_000);
+    let succeeded = engine.metrics().succeeded_total;
+    let now = tidegate::Timestamp::from(std::time::SystemTime::now()).as_micros();
+    let soon = now + 1_000_000 + took.as_micros() as i64;
     for first in (0..sleepers).step_by(AT_A_TIME as usize) {
         let inputs = (first..sleepers.min(first + AT_A_TIME)).map(|_| soon as u64);
         engine.submit_many("wait", inputs).await?;
@@ -72,7 +73,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let now = tidegate::Timestamp::from(std::time::SystemTime::now()).as_micros();
     tokio::time::sleep(Duration::from_micros(u64::try_from(soon - now).unwrap_or(0))).await;
     let began = Instant::now();
-    let succeeded = engine.metrics().succeeded_total;
     while engine.metrics().succeeded_total < succeeded + u64::from(sleepers) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
