@@ -252,8 +252,7 @@ pub fn http(url: impl Into<String>) -> Condition {
     Condition::built_in(format!("http {url:?}"), move || {
         let url = url.clone();
         let client = client.get_or_insert_with(|| {
-            let client = reqwest::Client::builder().timeout(CHECK_TIMEOUT).build();
-            client.map_err(|error| format!("cannot make an HTTP client: {error}"))
+            build_http_client().map_err(|error| format!("cannot make an HTTP client: {error}"))
         });
         let client = client.clone();
         async move {
@@ -270,6 +269,21 @@ pub fn http(url: impl Into<String>) -> Condition {
             }
         }
     })
+}
+
+/// A client that trusts whom the system trusts. It names its cryptography itself, because a library
+/// does not choose that for the whole process.
+#[cfg(feature = "http")]
+fn build_http_client() -> Result<reqwest::Client, Box<dyn std::error::Error>> {
+    use rustls_platform_verifier::BuilderVerifierExt;
+
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_platform_verifier()?
+        .with_no_client_auth();
+    let client = reqwest::Client::builder().timeout(CHECK_TIMEOUT);
+    Ok(client.tls_backend_preconfigured(tls).build()?)
 }
 
 /// What a closure may answer: yes or no, or an error that ends the wait.
