@@ -1,6 +1,6 @@
 //! `#[task]`: the function stays what it is, and beside it stands the task.
 //!
-//! What the macro refuses, and with which words, is in `tests/ui` of its own crate.
+//! What the macro refuses, and with which words, is in `checks/tests/ui`.
 
 #![allow(clippy::unwrap_used)]
 
