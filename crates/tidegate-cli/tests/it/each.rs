@@ -427,13 +427,13 @@ async fn an_interrupt_ends_commands_and_it_can_go_on() {
 async fn told_to_end_it_lets_commands_end_and_begins_nothing_new() {
     let scene = scene();
     let line = format!("{LONG}; echo {{}} >> done");
-    let running = scene.begin(&["each", "-j1", "--shell", &line, ":::", "a", "b"]);
+    let running = scene.begin_aloud(&["each", "-j1", "--shell", &line, ":::", "a", "b"]);
     scene.begun(1).await;
     running.signal("TERM");
+    scene.said("stopping: ").await;
     assert!(!scene.is_gone());
     scene.touch("enough");
-    let answer = running.end();
-    assert_eq!(answer.code, Some(143), "{}", answer.err);
+    assert_eq!(running.exit_code().await, Some(143), "{}", scene.read("said"));
     assert_eq!(scene.read("done"), "a\n");
 }
 

@@ -50,14 +50,14 @@ async fn an_interrupt_ends_a_command_that_will_not_and_the_run_can_go_on() {
 #[tokio::test]
 async fn told_to_end_it_lets_commands_end_and_starts_nothing_new() {
     let scene = scene();
-    let running = scene.begin(&["run"]);
+    let running = scene.begin_aloud(&["run"]);
     scene.begun(1).await;
     running.signal("TERM");
+    scene.said("stopping: ").await;
     // A second copy would be told of the end only after the first: this one is still at work.
     assert!(!scene.is_gone());
     scene.touch("enough");
-    let answer = running.end();
-    assert_eq!(answer.code, Some(143), "{}", answer.err);
+    assert_eq!(running.exit_code().await, Some(143), "{}", scene.read("said"));
     assert_eq!(scene.read("done"), "first\nlong\n");
     let answer = scene.call(&["run", "--resume"]);
     assert_eq!(answer.code, Some(0), "{}", answer.err);
