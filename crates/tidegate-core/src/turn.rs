@@ -11,6 +11,7 @@
 //! for others in the same transaction. Whoever is not the task's worker and ends it, or wants it to
 //! stop, leaves word for that worker ([`Told`]).
 
+mod cascade;
 mod children;
 mod claim;
 mod limits;
@@ -30,7 +31,7 @@ use crate::store::{
     Record, Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
 use crate::{RunId, TaskExecutionId, Timestamp};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,11 +63,13 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         given_above: None,
         limits: BTreeMap::new(),
         freed: BTreeSet::new(),
+        cascades: VecDeque::new(),
         answer: Turned::default(),
     };
     for change in &turn.changes {
         let applied = taking.change(change)?;
         taking.answer.changes.push(applied);
+        taking.run_cascades()?;
     }
     if let Some(dead) = turn.recover {
         taking.recover(dead)?;
@@ -75,15 +78,18 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
     for request in &turn.requests {
         let granted = taking.grant(request)?;
         taking.answer.requests.push(granted);
+        taking.run_cascades()?;
     }
     for submit in &turn.submits {
         let submitted = taking.submit(submit)?;
         taking.answer.submits.push(submitted);
+        taking.run_cascades()?;
     }
     // What follows for one run may bring in another.
     let mut run = 0;
     while run < taking.runs.len() {
         taking.settle(run)?;
+        taking.run_cascades()?;
         run += 1;
     }
     taking.open_limits()?;
@@ -121,6 +127,8 @@ struct Taking<'t, R> {
     limits: BTreeMap<LimitKey, limits::Looked>,
     /// Limits of which something was given back, or behind which somebody else may be let through.
     freed: BTreeSet<LimitKey>,
+    /// Effects on child runs that are still to be carried out.
+    cascades: VecDeque<cascade::Cascade>,
     answer: Turned,
 }
 
@@ -155,6 +163,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         };
         self.tell_end_again(self.tasks[at].run);
         self.settle_awaited(change)?;
+        self.run_cascades()?;
         let row = &self.tasks[at].row;
         let is_its = row.life.fence == change.fence && row.life.owner().is_some();
         if self.turn.again && self.was_applied(row, change) {
@@ -218,6 +227,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         for &Owned { task, .. } in &owned {
             let at = self.task(task)?.expect("what a worker owns exists");
             let recovered = self.step(at, &Event::Recover)?;
+            self.run_cascades()?;
             // An item may have gone with its parent, which this death was one too many for.
             let row = &self.tasks[at].row;
             let is_over = row.life.state.kind().is_terminal() && row.turn == self.turn.id;
@@ -265,6 +275,7 @@ impl<'t, R: Rows> Taking<'t, R> {
                 self.step(at, &Event::Wake)?;
                 wakes -= 1;
             }
+            self.run_cascades()?;
         }
         Ok(())
     }
@@ -283,71 +294,6 @@ impl<'t, R: Rows> Taking<'t, R> {
             Scope::Run(id) => self.pause_run(id, pauses),
             _ => self.note_pause(scope, pauses),
         }
-    }
-
-    /// Pauses a run, or ends its pause, with the runs that its tasks have begun.
-    fn pause_run(&mut self, id: RunId, pauses: bool) -> Result<Granted, R::Error> {
-        match self.find(id)? {
-            Some(run) => self.pause_found(run, pauses),
-            None => Ok(Granted::Unknown),
-        }
-    }
-
-    fn pause_found(&mut self, run: usize, pauses: bool) -> Result<Granted, R::Error> {
-        self.settle(run)?;
-        let head = self.head(run);
-        let id = head.id;
-        if head.ended.is_some() || head.paused_at.is_some() == pauses {
-            return Ok(Granted::Already);
-        }
-        self.head_mut(run).paused_at = pauses.then_some(self.turn.now);
-        for at in self.whole(run)? {
-            // Its place depends on it.
-            let task = &mut self.tasks[at];
-            if task.row.life.state.kind() == Kind::Ready {
-                (task.dirty, task.row.behind) = (true, None);
-                self.lets_others_through(at)?;
-            }
-            for child in self.children(at)? {
-                self.pause_found(child, pauses)?;
-            }
-        }
-        self.note_pause(&Scope::Run(id), pauses)
-    }
-
-    fn note_pause(&mut self, scope: &Scope, pauses: bool) -> Result<Granted, R::Error> {
-        let now = self.turn.now;
-        let changed = match pauses {
-            true => self.rows.pause(scope, now)?,
-            false => self.rows.unpause(scope, now)?,
-        };
-        Ok(if changed { Granted::Yes } else { Granted::Already })
-    }
-
-    /// What a user cancels is over at once, whatever it does: that nobody can undo it is worth more
-    /// than to wait for the body, which is told, and whose end then changes nothing.
-    fn cancel(&mut self, id: RunId, by: CancelledBy) -> Result<Granted, R::Error> {
-        match self.find(id)? {
-            Some(run) => self.cancel_found(run, by),
-            None => Ok(Granted::Unknown),
-        }
-    }
-
-    fn cancel_found(&mut self, run: usize, by: CancelledBy) -> Result<Granted, R::Error> {
-        // What was said before it was asked for may have ended the run.
-        self.settle(run)?;
-        let head = self.head(run);
-        if head.ended.is_some() {
-            let was_granted = self.turn.again && head.cancelled;
-            self.tell_end_again(run);
-            return Ok(if was_granted { Granted::Yes } else { Granted::Already });
-        }
-        self.head_mut(run).cancelled = true;
-        for at in self.whole(run)? {
-            // Refused where it has ended.
-            self.step(at, &Event::Cancel { by })?;
-        }
-        Ok(Granted::Yes)
     }
 
     fn submit(&mut self, new: &'t NewRun) -> Result<Result<Submitted, Refusal>, R::Error> {

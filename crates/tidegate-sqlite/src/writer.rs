@@ -39,11 +39,6 @@ const LOG_URGENT: u64 = 160 << 20;
 /// See [`LOG_URGENT`].
 const URGENT_READERS_MAX: Duration = Duration::from_millis(1_500);
 
-/// The stack of the thread. What befalls a run befalls the runs below it, one inside the other: this
-/// much is for 10,000 levels, or 2,000 where nothing is optimised. It is only reserved, and taken where
-/// it is used.
-const STACK: usize = 64 << 20;
-
 /// Something to be done in a transaction, perhaps more than once, of which the last time counts.
 pub(crate) trait Job: Send {
     fn run(&mut self, ledger: &mut Ledger<'_>) -> Result<(), Error>;
@@ -93,10 +88,7 @@ impl Writer {
     pub(crate) fn start(opened: Opened) -> Result<Self, Error> {
         let (inbox, messages) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
-        let mut thread = thread::Builder::new().name("tidegate-sqlite".to_owned());
-        if !is_address_space_bounded() {
-            thread = thread.stack_size(STACK);
-        }
+        let thread = thread::Builder::new().name("tidegate-sqlite".to_owned());
         let serve = move || {
             // Answered when the connection is closed and the locks are released, and not before.
             if let Some(closing) = serve(opened, &messages, &ready) {
@@ -323,15 +315,4 @@ pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("without a message").to_owned()
-}
-/// Whether what is only reserved counts against a limit of the process (`ulimit -v`).
-#[cfg(unix)]
-fn is_address_space_bounded() -> bool {
-    use rustix::process::{Resource, getrlimit};
-    getrlimit(Resource::As).current.is_some()
-}
-
-#[cfg(not(unix))]
-fn is_address_space_bounded() -> bool {
-    false
 }

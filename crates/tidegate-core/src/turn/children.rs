@@ -9,8 +9,8 @@ impl<R: Rows> Taking<'_, R> {
     /// Why a run that a task begins would be too far below the run that nobody waits for with a task,
     /// if it is. Runs above that were pruned do not count.
     ///
-    /// What befalls a run befalls all runs below it, in one go and in depth: without a bound a workflow
-    /// that begins itself would make a store that nobody can work on.
+    /// A cascade reaches all runs below a run in one transaction: a workflow that begins itself without
+    /// a bound would make that transaction grow without end.
     pub(super) fn too_deep(&mut self, new: &NewRun) -> Result<Option<Refusal>, R::Error> {
         let max = self.turn.child_depth_max;
         // Looking at all that is above each new run would make a deep chain quadratic.

@@ -1,6 +1,7 @@
 //! The part of a turn that concerns waits: what tasks want of theirs, signals, ends of runs.
 
 use super::Taking;
+use super::cascade::Cascade;
 use crate::graph::RunOutcome;
 use crate::lifecycle::{CancelledBy, Event, Fence, Kind, Reason, State, WorkerId};
 use crate::limit::LimitKey;
@@ -318,9 +319,7 @@ impl<'t, R: Rows> Taking<'t, R> {
                 && kind != Kind::Succeeded
                 && let Some(child) = self.child(at, &wait)?
             {
-                self.cancel_found(child, by)?;
-                // It may have been settled before its parent, and is not looked at again.
-                self.settle(child)?;
+                self.cascades.push_back(Cascade::Cancel { run: child, by });
             }
         }
         Ok(())

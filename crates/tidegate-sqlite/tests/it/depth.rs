@@ -11,9 +11,8 @@ use tidegate_core::store::{Claim, Granted, Parent, Request, RunKey, Scope, Store
 use tidegate_core::wait::{WaitId, WaitKind};
 use tidegate_sqlite::SqliteStore;
 
-/// As many as there is stack for, which a level takes several times as much of where nothing is
-/// optimised.
-const LEVELS: usize = if cfg!(debug_assertions) { 2_000 } else { 10_000 };
+/// Far more levels than a recursion would have stack for; as many as take seconds.
+const LEVELS: usize = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
 
 /// Turns that each begin a run below the last, and take its task. They do not wait for one another,
 /// so that many are written in one transaction: what they are about is known before.

@@ -79,9 +79,8 @@ pub struct Config {
     /// ([`Refusal::TooDeep`](crate::error::Refusal::TooDeep)), and the task that wanted it gets a
     /// permanent error. `u32::MAX`: any number.
     ///
-    /// What befalls a run befalls all runs below it: to cancel or pause one takes a piece of stack
-    /// for each level. A database has room for 10,000 levels, a store in memory for as many hundreds as
-    /// the thread that uses it has MiB of stack.
+    /// To cancel or pause a run does the same to all runs below it, in one transaction, which grows with
+    /// their number.
     pub child_depth_max: u32,
 }
 

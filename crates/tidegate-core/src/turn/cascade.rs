@@ -1,0 +1,102 @@
+//! The part of a turn that cancels and pauses runs together with the child runs of their tasks.
+
+use super::Taking;
+use crate::RunId;
+use crate::lifecycle::{CancelledBy, Event, Kind};
+use crate::rows::Rows;
+use crate::store::{Granted, Scope};
+
+/// An effect on a run that goes on to the child runs of its tasks.
+///
+/// Cascades are a work list, drained after each change, operation and submit: a chain of child runs of
+/// any depth needs no stack, and each level is complete before the next one begins.
+pub(super) enum Cascade {
+    Cancel { run: usize, by: CancelledBy },
+    Pause { run: usize, pauses: bool },
+}
+
+impl<R: Rows> Taking<'_, R> {
+    /// Carries out what changes of parent runs mean for their child runs, level by level.
+    pub(super) fn run_cascades(&mut self) -> Result<(), R::Error> {
+        while let Some(cascade) = self.cascades.pop_front() {
+            match cascade {
+                Cascade::Cancel { run, by } => {
+                    self.cancel_found(run, by)?;
+                    // It may have been settled before its parent, and is not looked at again.
+                    self.settle(run)?;
+                }
+                Cascade::Pause { run, pauses } => drop(self.pause_found(run, pauses)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Pauses a run, or ends its pause, with the runs that its tasks have begun.
+    pub(super) fn pause_run(&mut self, id: RunId, pauses: bool) -> Result<Granted, R::Error> {
+        match self.find(id)? {
+            Some(run) => self.pause_found(run, pauses),
+            None => Ok(Granted::Unknown),
+        }
+    }
+
+    fn pause_found(&mut self, run: usize, pauses: bool) -> Result<Granted, R::Error> {
+        self.settle(run)?;
+        let head = self.head(run);
+        let id = head.id;
+        if head.ended.is_some() || head.paused_at.is_some() == pauses {
+            return Ok(Granted::Already);
+        }
+        self.head_mut(run).paused_at = pauses.then_some(self.turn.now);
+        for at in self.whole(run)? {
+            // Its place depends on it.
+            let task = &mut self.tasks[at];
+            if task.row.life.state.kind() == Kind::Ready {
+                (task.dirty, task.row.behind) = (true, None);
+                self.lets_others_through(at)?;
+            }
+            let children = self.children(at)?;
+            let paused = children.into_iter().map(|run| Cascade::Pause { run, pauses });
+            self.cascades.extend(paused);
+        }
+        self.note_pause(&Scope::Run(id), pauses)
+    }
+
+    pub(super) fn note_pause(&mut self, scope: &Scope, pauses: bool) -> Result<Granted, R::Error> {
+        let now = self.turn.now;
+        let changed = match pauses {
+            true => self.rows.pause(scope, now)?,
+            false => self.rows.unpause(scope, now)?,
+        };
+        Ok(if changed { Granted::Yes } else { Granted::Already })
+    }
+
+    /// What a user cancels is over at once, whatever it does: that nobody can undo it is worth more
+    /// than to wait for the body, which is told, and whose end then changes nothing.
+    pub(super) fn cancel(&mut self, id: RunId, by: CancelledBy) -> Result<Granted, R::Error> {
+        match self.find(id)? {
+            Some(run) => self.cancel_found(run, by),
+            None => Ok(Granted::Unknown),
+        }
+    }
+
+    pub(super) fn cancel_found(
+        &mut self,
+        run: usize,
+        by: CancelledBy,
+    ) -> Result<Granted, R::Error> {
+        // What was said before it was asked for may have ended the run.
+        self.settle(run)?;
+        let head = self.head(run);
+        if head.ended.is_some() {
+            let was_granted = self.turn.again && head.cancelled;
+            self.tell_end_again(run);
+            return Ok(if was_granted { Granted::Yes } else { Granted::Already });
+        }
+        self.head_mut(run).cancelled = true;
+        for at in self.whole(run)? {
+            // Refused where it has ended.
+            self.step(at, &Event::Cancel { by })?;
+        }
+        Ok(Granted::Yes)
+    }
+}
