@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate::engine::RunsPage;
 use tidegate::{Config, Context, Engine, RunId, TaskError, TaskHandle, Workflow, task};
 
-const WAITS: u32 = 50_000;
+const WAITS: u32 = if cfg!(debug_assertions) { 10_000 } else { 50_000 };
 const AT_A_TIME: u32 = 1_000;
 
 /// Waits for a signal, or for its time.

@@ -176,7 +176,7 @@ fn every_waiter_gets_its_slots_and_no_more_are_given_than_there_are() {
 }
 
 #[test]
-fn who_releases_gets_its_slots_again() {
+fn released_slots_are_reclaimed() {
     check(|| {
         let counted = Counted::new(1);
         let threads: Vec<_> = (0..3)

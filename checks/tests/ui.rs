@@ -9,7 +9,7 @@
 /// compiler's, which differ from release to release: those are compared under the one that they were
 /// written down with. After a change, `TRYBUILD=overwrite` writes all of them anew.
 #[test]
-fn what_is_no_task_is_refused_in_plain_words() {
+fn invalid_tasks_are_refused_in_plain_words() {
     let compiler = std::process::Command::new("rustc").arg("--version").output().unwrap().stdout;
     // One set for both folders, because each set is a build of its own.
     let cases = trybuild::TestCases::new();

@@ -40,7 +40,7 @@ fn read_sources(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
 
 fn all_sources() -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
-    for folder in ["crates", "bench", "examples"] {
+    for folder in ["bench", "checks", "crates", "examples"] {
         read_sources(&root().join(folder), &mut all);
     }
     assert!(all.len() > 20, "the sources are where they are looked for");

@@ -46,7 +46,7 @@ fn files_below(folder: &str) -> Vec<(String, String)> {
 fn product() -> &'static [SourceFile] {
     static FILES: OnceLock<Vec<SourceFile>> = OnceLock::new();
     FILES.get_or_init(|| {
-        let files = ["crates", "bench"].into_iter().flat_map(files_below);
+        let files = ["bench", "checks", "crates"].into_iter().flat_map(files_below);
         let is_product = |path: &str| {
             path.contains("/src/")
                 && !path.contains("/tests/")

@@ -395,7 +395,11 @@ on_every_store! {
         let (_, engine) = started(&place).await;
         let run = engine.submit("signal loses", ()).await.unwrap();
         only(&engine, "double").await.wait().await.unwrap();
-        until_is(&run, "signal loses", Kind::Deferred).await;
+        // Sent before the child's end has been noticed, the signal would win by the order of the waits.
+        until("it waits for the signal alone", async || {
+            look(&run, "signal loses").await.waits_for.is_some_and(|(what, _)| what == "signal \"go\"")
+        })
+        .await;
         run.signal("go", "this").await.unwrap();
         assert_eq!(output::<String>(&run, "signal loses").await, "double, then this");
     }
