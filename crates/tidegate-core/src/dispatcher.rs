@@ -33,7 +33,7 @@ use crate::Timestamp;
 
 use crate::lifecycle::{Event, Fence, State, WorkerId};
 use crate::store::{
-    Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Happened, NewRun, Record, Request, RunKey,
+    Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Happened, NewRun, Operation, Record, RunKey,
     TaskKey, Turn, TurnId, Turned,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
@@ -51,7 +51,7 @@ const LEFT_OVER: Duration = Duration::from_millis(5);
 /// A clock that is set back by less is none that was set back: it is being corrected.
 const SET_BACK_MIN: Duration = Duration::from_secs(1);
 
-/// Changes, submits and requests in one turn, so that a turn stays short.
+/// Changes, submits and operations in one turn, so that a turn stays short.
 const TURN_MAX: usize = 1_024;
 
 /// The state of one worker.
@@ -67,7 +67,7 @@ pub struct Dispatcher {
     talking: VecDeque<TaskKey>,
     strays: Vec<Change>,
     submits: VecDeque<(NewRun, Ticket)>,
-    requests: VecDeque<(Request, Ticket)>,
+    operations: VecDeque<(Operation, Ticket)>,
     dead: VecDeque<WorkerId>,
     /// Runs of which nothing else is to begin, with a task whose failure the store has not been told.
     stopped: HashMap<RunKey, TaskKey>,
@@ -139,7 +139,7 @@ struct InFlight {
     /// Whether it asks for all there is room for, not only for what it might make ready.
     asks_all: bool,
     submits: Vec<Ticket>,
-    requests: Vec<Ticket>,
+    operations: Vec<Ticket>,
     pause: Duration,
     /// How often it failed.
     failures: u32,
@@ -160,7 +160,7 @@ impl Dispatcher {
             talking: VecDeque::new(),
             strays: Vec::new(),
             submits: VecDeque::new(),
-            requests: VecDeque::new(),
+            operations: VecDeque::new(),
             dead: VecDeque::new(),
             stopped: HashMap::new(),
             in_flight: None,
@@ -202,7 +202,7 @@ impl Dispatcher {
     pub fn handle(&mut self, input: Input) {
         match input {
             Input::Submit(run, ticket) => self.submits.push_back((run, ticket)),
-            Input::Request(request, ticket) => self.requests.push_back((request, ticket)),
+            Input::Operation(operation, ticket) => self.operations.push_back((operation, ticket)),
             Input::Said { task, fence, said } => self.hear(task, fence, said),
             Input::Stops(run, task) => self.stop(run, task),
             Input::Answered(Ok(turned)) => self.move_on(turned),
@@ -276,7 +276,7 @@ impl Dispatcher {
     fn is_wanted(&self) -> bool {
         !self.strays.is_empty()
             || !self.submits.is_empty()
-            || !self.requests.is_empty()
+            || !self.operations.is_empty()
             || !self.dead.is_empty()
             || self.looks_at_clock
             || self.calls_roll
@@ -298,7 +298,7 @@ impl Dispatcher {
             && self.in_flight.is_none()
             && self.strays.is_empty()
             && self.submits.is_empty()
-            && self.requests.is_empty()
+            && self.operations.is_empty()
     }
 
     /// Whether this task, if it is dropped, goes back to the store: it is still this worker's and
@@ -479,7 +479,7 @@ impl Dispatcher {
             return None;
         }
         let (submits, submitters) = take(&mut self.submits).unzip();
-        let (requests, requesters) = take(&mut self.requests).unzip();
+        let (operations, askers) = take(&mut self.operations).unzip();
         let turn = Arc::new(Turn {
             id,
             again: false,
@@ -488,7 +488,7 @@ impl Dispatcher {
             worker: Some(self.worker),
             changes: self.changes(),
             submits,
-            requests,
+            operations,
             recover: self.dead.front().copied(),
             roll_call: std::mem::take(&mut self.calls_roll),
             waiting_max: self.waiting_max,
@@ -503,7 +503,7 @@ impl Dispatcher {
             asks_all: std::mem::take(&mut self.hungry) && has_room,
             turn: turn.clone(),
             submits: submitters,
-            requests: requesters,
+            operations: askers,
             pause: RETRY.0,
             failures: 0,
             failed: false,
@@ -527,8 +527,8 @@ impl Dispatcher {
         let asking = self.talking.iter().take(TURN_MAX).filter_map(|key| self.tasks.get(key));
         let asking = asking.filter(|task| task.asks).filter_map(|task| task.untold.as_deref());
         let begun: usize = asking.flat_map(|change| &change.waits).map(roots).sum();
-        let requests = self.requests.iter().take(TURN_MAX);
-        let woken = requests.filter(|(request, _)| matches!(request, Request::Signal(_))).count();
+        let operations = self.operations.iter().take(TURN_MAX);
+        let woken = operations.filter(|(what, _)| matches!(what, Operation::Signal(_))).count();
         let others = u32::try_from(submitted + begun + woken).unwrap_or(u32::MAX);
         others.saturating_add(unblocked)
     }
@@ -550,7 +550,7 @@ impl Dispatcher {
     /// The turn in flight was taken.
     fn move_on(&mut self, turned: Turned) {
         let Some(in_flight) = self.in_flight.take() else { return };
-        let InFlight { turn, submits, requests, asks_all, .. } = in_flight;
+        let InFlight { turn, submits, operations, asks_all, .. } = in_flight;
         for (change, applied) in turn.changes.iter().zip(turned.changes) {
             self.changed(change, applied);
         }
@@ -560,10 +560,10 @@ impl Dispatcher {
             let submitted = submitted.map_err(SubmitError::Refused);
             self.todos.push(Todo::Submitted(ticket, submitted));
         }
-        for (ticket, granted) in requests.into_iter().zip(turned.requests) {
-            self.todos.push(Todo::Granted(ticket, Ok(granted)));
+        for (ticket, granted) in operations.into_iter().zip(turned.operations) {
+            self.todos.push(Todo::OperationDone(ticket, Ok(granted)));
         }
-        if turn.requests.iter().any(|request| matches!(request, Request::Pause(_))) {
+        if turn.operations.iter().any(|operation| matches!(operation, Operation::Pause(_))) {
             self.withdraw();
         }
         for (task, fence, answer) in turned.answers {

@@ -2,7 +2,7 @@
 //!
 //! A [`SlotBook`] knows how many units there are, how many are in use and who waits for some. When
 //! units come free it picks the next holders and names exactly those. It takes no clock and wakes
-//! nobody: a waiter's age comes in with its [`Request`], and whoever owns the book wakes the
+//! nobody: a waiter's age comes in with its [`SlotRequest`], and whoever owns the book wakes the
 //! payloads it hands out.
 //!
 //! The order:
@@ -48,7 +48,7 @@ pub struct Moment(pub i64);
 
 /// What somebody asks of the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct SlotRequest {
     /// Begin or go on.
     pub lane: Lane,
     /// How many units. At least 1.
@@ -59,7 +59,7 @@ pub struct Request {
     pub since: Moment,
 }
 
-impl Request {
+impl SlotRequest {
     /// The age by which it is ordered: smaller is earlier.
     fn rank(&self) -> i64 {
         self.since.0.saturating_sub(i64::from(self.priority).saturating_mul(SECOND))
@@ -101,7 +101,7 @@ pub struct SlotBook<T> {
 
 #[derive(Debug)]
 struct Place<T> {
-    request: Request,
+    request: SlotRequest,
     arrival: u64,
     overtaken: u8,
     state: PlaceState<T>,
@@ -181,7 +181,7 @@ impl<T> SlotBook<T> {
     }
 
     /// The requests of all who wait, in no order.
-    pub fn waiters(&self) -> impl Iterator<Item = &Request> {
+    pub fn waiters(&self) -> impl Iterator<Item = &SlotRequest> {
         let chains = self.classes.iter().map(|class| &class.chain);
         chains.flat_map(|chain| self.nodes.iter(chain)).map(|(_, place)| &place.request)
     }
@@ -207,7 +207,7 @@ impl<T> SlotBook<T> {
     ///
     /// # Panics
     /// When the book is closed or the weight is 0.
-    pub fn join(&mut self, request: Request, payload: T) -> Ticket {
+    pub fn join(&mut self, request: SlotRequest, payload: T) -> Ticket {
         assert!(!self.closed, "nobody can wait in a closed book");
         assert!(request.weight > 0, "a weight is at least 1");
         self.arrivals += 1;
@@ -221,7 +221,7 @@ impl<T> SlotBook<T> {
         let order = place.order();
         let key = self.nodes.insert(place);
         let at = self.class_of(&request).unwrap_or_else(|| {
-            let Request { lane, weight, priority, .. } = request;
+            let SlotRequest { lane, weight, priority, .. } = request;
             self.classes.push(Class { lane, weight, priority, chain: Chain::EMPTY, head: order });
             self.classes.len() - 1
         });
@@ -376,7 +376,7 @@ impl<T> SlotBook<T> {
         weight <= self.available() || (self.in_use == 0 && weight > self.capacity)
     }
 
-    fn class_of(&self, request: &Request) -> Option<usize> {
+    fn class_of(&self, request: &SlotRequest) -> Option<usize> {
         self.classes.iter().position(|class| {
             (class.lane, class.weight, class.priority)
                 == (request.lane, request.weight, request.priority)

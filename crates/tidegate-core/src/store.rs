@@ -228,7 +228,7 @@ pub struct Turn {
     /// Runs to begin.
     pub submits: Vec<NewRun>,
     /// What else is wanted of runs.
-    pub requests: Vec<Request>,
+    pub operations: Vec<Operation>,
     /// A dead worker whose tasks are to be taken over, so many as fit into a turn.
     pub recover: Option<WorkerId>,
     /// Whether the worker wants to know everything it owns.
@@ -253,7 +253,7 @@ impl Turn {
             worker: None,
             changes: Vec::new(),
             submits: Vec::new(),
-            requests: Vec::new(),
+            operations: Vec::new(),
             recover: None,
             roll_call: false,
             waiting_max: None,
@@ -523,7 +523,7 @@ impl std::error::Error for Refusal {}
 
 /// Something wanted of runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum Operation {
     /// It is not wanted any more.
     Cancel(RunId),
     /// Nothing of it is to start; what has begun goes on.
@@ -551,9 +551,9 @@ pub enum Scope {
     Store,
 }
 
-/// What became of a request.
+/// What became of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Granted {
+pub enum OperationOutcome {
     /// It is as wanted.
     Yes,
     /// It was so already, or the run is over.
@@ -649,8 +649,8 @@ pub struct Turned {
     pub changes: Vec<Applied>,
     /// What became of each submit.
     pub submits: Vec<Result<Submitted, Refusal>>,
-    /// What became of each request.
-    pub requests: Vec<Granted>,
+    /// What became of each operation.
+    pub operations: Vec<OperationOutcome>,
     /// What was taken.
     pub claimed: Vec<Claimed>,
     /// Tasks that ended, or have to, without their worker having said so.

@@ -27,8 +27,8 @@ use crate::limit::LimitKey;
 use crate::plan::Plan;
 use crate::rows::{Head, Owned, Payload, Row, Rows, Write};
 use crate::store::{
-    Applied, Bytes, Change, Claim, Ended, Given, Granted, Happened, NewRun, Parent, RECOVER_MAX,
-    Record, Refusal, Request, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
+    Applied, Bytes, Change, Claim, Ended, Given, Happened, NewRun, Operation, OperationOutcome,
+    Parent, RECOVER_MAX, Record, Refusal, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -75,9 +75,9 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         taking.recover(dead)?;
     }
     taking.look_at_clock()?;
-    for request in &turn.requests {
-        let granted = taking.grant(request)?;
-        taking.answer.requests.push(granted);
+    for operation in &turn.operations {
+        let outcome = taking.perform_operation(operation)?;
+        taking.answer.operations.push(outcome);
         taking.run_cascades()?;
     }
     for submit in &turn.submits {
@@ -280,15 +280,15 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(())
     }
 
-    fn grant(&mut self, request: &Request) -> Result<Granted, R::Error> {
-        let (scope, pauses) = match request {
-            Request::Cancel(run) => return self.cancel(*run, CancelledBy::User),
-            Request::Pause(scope) => (scope, true),
-            Request::Unpause(scope) => (scope, false),
-            Request::Signal(signal) => return self.signal(signal),
-            Request::Declare(limit) => return self.declare(limit),
-            Request::Resize(limit) => return self.resize(limit),
-            Request::Repair(repair) => return self.repair(repair),
+    fn perform_operation(&mut self, operation: &Operation) -> Result<OperationOutcome, R::Error> {
+        let (scope, pauses) = match operation {
+            Operation::Cancel(run) => return self.cancel(*run, CancelledBy::User),
+            Operation::Pause(scope) => (scope, true),
+            Operation::Unpause(scope) => (scope, false),
+            Operation::Signal(signal) => return self.signal(signal),
+            Operation::Declare(limit) => return self.declare(limit),
+            Operation::Resize(limit) => return self.resize(limit),
+            Operation::Repair(repair) => return self.repair(repair),
         };
         match *scope {
             Scope::Run(id) => self.pause_run(id, pauses),

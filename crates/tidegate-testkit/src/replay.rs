@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 use tidegate_core::lifecycle::{CancelledBy, Event, Life, Rules, State};
-use tidegate_core::store::{Request, TaskKey, Turn};
+use tidegate_core::store::{Operation, TaskKey, Turn};
 use tidegate_core::wait::WaitOp;
 use tidegate_core::{RunId, Timestamp};
 
@@ -95,7 +95,7 @@ fn clocked(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
 }
 
 fn cancelled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
-    let by_user = subject.is_orphan || turn.requests.contains(&Request::Cancel(subject.run));
+    let by_user = subject.is_orphan || turn.operations.contains(&Operation::Cancel(subject.run));
     let mut waits = turn.changes.iter().flat_map(|change| &change.waits);
     let by_parent = waits.any(|op| matches!(op, WaitOp::Close(_)));
     let by_user = by_user.then_some(CancelledBy::User);

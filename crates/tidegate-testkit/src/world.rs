@@ -12,8 +12,8 @@ use tidegate_core::limit::{Limit, LimitKey, LimitState};
 use tidegate_core::plan::Plan;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Applied, Bytes, Change, Claim, Claimed, Granted, Knows, NewRun, NewWorker, Parent, Record,
-    Request, RunView, RunsPage, Store, Submitted, TaskKey, Turn, TurnId, Turned,
+    Applied, Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Operation, OperationOutcome,
+    Parent, Record, RunView, RunsPage, Store, Submitted, TaskKey, Turn, TurnId, Turned,
 };
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
@@ -158,9 +158,9 @@ impl World {
             self.watch(new);
         }
         self.latest = self.latest.max(turn.now);
-        let asked = (turn.changes.len(), turn.submits.len(), turn.requests.len());
+        let asked = (turn.changes.len(), turn.submits.len(), turn.operations.len());
         let turned = self.store.turn(Arc::new(turn.clone())).await.expect("a turn can be taken");
-        let answered = (turned.changes.len(), turned.submits.len(), turned.requests.len());
+        let answered = (turned.changes.len(), turned.submits.len(), turned.operations.len());
         assert_eq!(asked, answered, "everything that is asked is answered");
         self.check_records(&turned).await;
         if !self.crowded {
@@ -246,16 +246,16 @@ impl World {
     }
 
     /// Asks for this, and it is so.
-    pub async fn request(&mut self, request: Request) -> Turned {
-        let turned = self.ask(request).await;
-        assert_eq!(turned.requests, [Granted::Yes]);
+    pub async fn perform_operation(&mut self, operation: Operation) -> Turned {
+        let turned = self.ask(operation).await;
+        assert_eq!(turned.operations, [OperationOutcome::Yes]);
         turned
     }
 
     /// Asks for this.
-    pub async fn ask(&mut self, request: Request) -> Turned {
+    pub async fn ask(&mut self, operation: Operation) -> Turned {
         let mut turn = self.turn();
-        turn.requests.push(request);
+        turn.operations.push(operation);
         self.take(turn).await
     }
 
@@ -289,7 +289,7 @@ impl World {
     /// Sends a signal, with nobody there to take what it wakes.
     pub async fn send(&mut self, run: RunId, name: &str, body: &str) -> Turned {
         let signal = self.new_signal(run, name, body);
-        self.request(Request::Signal(signal)).await
+        self.perform_operation(Operation::Signal(signal)).await
     }
 
     /// A run of this plan that a task begins and waits for, as its so many-th.
@@ -301,7 +301,7 @@ impl World {
 
     /// A limit is there from now on.
     pub async fn declare(&mut self, limit: Limit) {
-        self.request(Request::Declare(limit)).await;
+        self.perform_operation(Operation::Declare(limit)).await;
     }
 
     /// What is in use of the limits, and how many tasks wait: by name and key.
@@ -438,11 +438,11 @@ impl World {
             repairs.push(Repair::Run(run.key));
         }
         let records = self.records().await;
-        let requests = repairs.iter().cloned().map(Request::Repair).collect();
-        let turn = Turn { now, requests, ..self.turn() };
+        let operations = repairs.iter().cloned().map(Operation::Repair).collect();
+        let turn = Turn { now, operations, ..self.turn() };
         let turned = self.store.turn(Arc::new(turn)).await.expect("a turn can be taken");
-        for (repair, granted) in repairs.iter().zip(turned.requests) {
-            assert_eq!(granted, Granted::Already, "{repair} was right");
+        for (repair, granted) in repairs.iter().zip(turned.operations) {
+            assert_eq!(granted, OperationOutcome::Already, "{repair} was right");
         }
         assert_eq!(self.records().await, records, "nothing has happened");
         self.check_audit().await;
@@ -458,10 +458,10 @@ fn is_orphaned(views: &BTreeMap<RunId, RunView>, parent: TaskKey) -> bool {
 
 /// Whether a turn may have ended waits of tasks.
 fn something_came(turn: &Turn, turned: &Turned) -> bool {
-    let is_signal = |request: &Request| matches!(request, Request::Signal(_));
+    let is_signal = |operation: &Operation| matches!(operation, Operation::Signal(_));
     let waits = |change: &Change| !change.waits.is_empty() || !change.parks_on.is_empty();
     let ended = !turned.ended.is_empty();
-    ended || turn.requests.iter().any(is_signal) || turn.changes.iter().any(waits)
+    ended || turn.operations.iter().any(is_signal) || turn.changes.iter().any(waits)
 }
 
 fn check_run(

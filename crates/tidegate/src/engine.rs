@@ -81,7 +81,7 @@ use std::time::Duration;
 use tidegate_core::dispatcher::{Said, Ticket};
 use tidegate_core::explain::Live;
 use tidegate_core::lifecycle::Fence;
-use tidegate_core::store::{Granted, NewRun, Request, Store, StoreError, Submitted};
+use tidegate_core::store::{NewRun, Operation, OperationOutcome, Store, StoreError, Submitted};
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -183,7 +183,7 @@ type Report = (TaskKey, Fence, Said, Option<SlotToken>);
 #[expect(clippy::large_enum_variant, reason = "submits are what most of them are")]
 enum Message {
     Submit(NewRun, Option<Arc<run::Cell>>, oneshot::Sender<Result<Submitted, SubmitError>>),
-    Request(Request, oneshot::Sender<Result<Granted, StoreError>>),
+    Operation(Operation, oneshot::Sender<Result<OperationOutcome, StoreError>>),
     Watch(RunId, Arc<run::Cell>, oneshot::Sender<()>),
     Explain(TaskKey, oneshot::Sender<Live>),
     /// These marks are reached, because of which nothing new is to start; there may be more slots.
@@ -267,7 +267,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be written.
     pub async fn pause_queue(&self, queue: impl Into<String>) -> Result<bool, StoreError> {
-        self.ask(Request::Pause(Scope::Queue(queue.into()))).await
+        self.ask(Operation::Pause(Scope::Queue(queue.into()))).await
     }
 
     /// The queue goes on. False if it was not paused.
@@ -275,7 +275,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be written.
     pub async fn unpause_queue(&self, queue: impl Into<String>) -> Result<bool, StoreError> {
-        self.ask(Request::Unpause(Scope::Queue(queue.into()))).await
+        self.ask(Operation::Unpause(Scope::Queue(queue.into()))).await
     }
 
     /// Nothing starts on any worker until the store is [unpaused](Self::unpause); what has begun
@@ -284,7 +284,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be written.
     pub async fn pause(&self) -> Result<bool, StoreError> {
-        self.ask(Request::Pause(Scope::Store)).await
+        self.ask(Operation::Pause(Scope::Store)).await
     }
 
     /// The store goes on. False if it was not paused.
@@ -292,7 +292,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be written.
     pub async fn unpause(&self) -> Result<bool, StoreError> {
-        self.ask(Request::Unpause(Scope::Store)).await
+        self.ask(Operation::Unpause(Scope::Store)).await
     }
 
     /// Hears what happens from now on. The engine never waits for a subscriber: one that is more
@@ -421,8 +421,8 @@ impl Engine {
         shutdown::begun(self.shared.closing.subscribe()).await;
     }
 
-    async fn ask(&self, request: Request) -> Result<bool, StoreError> {
-        self.shared.ask(request).await.map(|granted| granted == Granted::Yes)
+    async fn ask(&self, operation: Operation) -> Result<bool, StoreError> {
+        self.shared.ask(operation).await.map(|granted| granted == OperationOutcome::Yes)
     }
 }
 
@@ -431,9 +431,9 @@ impl Shared {
         (self.clock)()
     }
 
-    async fn ask(&self, request: Request) -> Result<Granted, StoreError> {
+    async fn ask(&self, operation: Operation) -> Result<OperationOutcome, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.inbox.send(Message::Request(request, reply));
+        let sent = self.inbox.send(Message::Operation(operation, reply));
         sent.map_err(|_| StoreError::Failed(Arc::new(Gone)))?;
         answer.await.unwrap_or_else(|_| Err(StoreError::Unknown(Arc::new(Gone))))
     }

@@ -5,7 +5,7 @@ use super::{Dispatcher, InFlight, RETRY};
 use crate::store::StoreError;
 use std::sync::Arc;
 
-/// After this many failures of one turn, about five seconds, callers whose submit or request is in it
+/// After this many failures of one turn, about five seconds, callers whose submit or operation is in it
 /// are told that the outcome is unknown.
 const CALLER_TRIES_MAX: u32 = 8;
 
@@ -14,7 +14,7 @@ impl InFlight {
     /// caller waits for it, or it may have claimed something.
     fn matters_at_close(&self) -> bool {
         let claims = self.turn.claim.units > 0 || self.turn.claim.ahead > 0;
-        let is_awaited = !self.submits.is_empty() || !self.requests.is_empty();
+        let is_awaited = !self.submits.is_empty() || !self.operations.is_empty();
         claims || is_awaited || !self.turn.changes.is_empty()
     }
 }
@@ -34,27 +34,27 @@ impl Dispatcher {
         turn.again = true;
         if !unknown {
             // Nothing was done: callers can be told so. What the worker has to report stays.
-            (turn.submits, turn.requests, turn.claim) = Default::default();
+            (turn.submits, turn.operations, turn.claim) = Default::default();
             in_flight.asks_all = false;
         }
         let is_hopeless = in_flight.failures >= CALLER_TRIES_MAX;
         if !unknown || is_hopeless {
             let submits = std::mem::take(&mut in_flight.submits);
-            let requests = std::mem::take(&mut in_flight.requests);
+            let operations = std::mem::take(&mut in_flight.operations);
             // An earlier try may have done it, whatever this one says.
             let unknown = unknown.then(|| StoreError::Unknown(error.shared_cause()));
-            self.refuse_callers(submits, requests, unknown.as_ref().unwrap_or(&error));
+            self.refuse_callers(submits, operations, unknown.as_ref().unwrap_or(&error));
         }
         if !matches!(error, StoreError::Unknown(_)) || is_hopeless {
             // Callers that have come since would wait for as long as the store fails. Nothing of
             // theirs was handed in.
             let submits = self.submits.drain(..).map(|(_, ticket)| ticket).collect();
-            let requests = self.requests.drain(..).map(|(_, ticket)| ticket).collect();
+            let operations = self.operations.drain(..).map(|(_, ticket)| ticket).collect();
             let undone = match &error {
                 StoreError::Unknown(cause) => StoreError::Failed(cause.clone()),
                 error => error.clone(),
             };
-            self.refuse_callers(submits, requests, &undone);
+            self.refuse_callers(submits, operations, &undone);
         }
         self.todos.push(Todo::RetryAfter(pause, error));
         self.forget_failed_turn();
@@ -69,11 +69,16 @@ impl Dispatcher {
     }
 
     /// Answers callers with the error.
-    fn refuse_callers(&mut self, submits: Vec<Ticket>, requests: Vec<Ticket>, error: &StoreError) {
+    fn refuse_callers(
+        &mut self,
+        submits: Vec<Ticket>,
+        operations: Vec<Ticket>,
+        error: &StoreError,
+    ) {
         let failed = || SubmitError::Store(error.clone());
         let submits = submits.into_iter().map(|ticket| Todo::Submitted(ticket, Err(failed())));
         self.todos.extend(submits);
-        let requests = requests.into_iter();
-        self.todos.extend(requests.map(|ticket| Todo::Granted(ticket, Err(error.clone()))));
+        let operations = operations.into_iter();
+        self.todos.extend(operations.map(|ticket| Todo::OperationDone(ticket, Err(error.clone()))));
     }
 }

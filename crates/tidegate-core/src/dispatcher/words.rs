@@ -4,8 +4,8 @@ use crate::Timestamp;
 use crate::lifecycle::{Failure, Fence, WorkerId};
 use crate::plan::Plan;
 use crate::store::{
-    Bytes, Claimed, Ended, Granted, NewRun, Record, Refusal, Request, RunKey, StoreError,
-    Submitted, TaskKey, Turned,
+    Bytes, Claimed, Ended, NewRun, Operation, OperationOutcome, Record, Refusal, RunKey,
+    StoreError, Submitted, TaskKey, Turned,
 };
 use crate::wait::{WaitAnswer, WaitId, WaitOp};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub enum Input {
     /// Somebody submits a run.
     Submit(NewRun, Ticket),
     /// Somebody wants something of runs.
-    Request(Request, Ticket),
+    Operation(Operation, Ticket),
     /// A task says something.
     Said {
         /// Which.
@@ -146,7 +146,7 @@ pub enum Todo {
     /// Answer whoever submitted.
     Submitted(Ticket, Result<Submitted, SubmitError>),
     /// Answer whoever wanted something.
-    Granted(Ticket, Result<Granted, StoreError>),
+    OperationDone(Ticket, Result<OperationOutcome, StoreError>),
     /// This run has ended.
     RunEnded(Ended),
     /// This was recorded, of a run with this plan.

@@ -4,7 +4,7 @@ use super::Taking;
 use crate::RunId;
 use crate::lifecycle::{CancelledBy, Event, Kind};
 use crate::rows::Rows;
-use crate::store::{Granted, Scope};
+use crate::store::{OperationOutcome, Scope};
 
 /// An effect on a run that goes on to the child runs of its tasks.
 ///
@@ -32,19 +32,23 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// Pauses a run, or ends its pause, with the runs that its tasks have begun.
-    pub(super) fn pause_run(&mut self, id: RunId, pauses: bool) -> Result<Granted, R::Error> {
+    pub(super) fn pause_run(
+        &mut self,
+        id: RunId,
+        pauses: bool,
+    ) -> Result<OperationOutcome, R::Error> {
         match self.find(id)? {
             Some(run) => self.pause_found(run, pauses),
-            None => Ok(Granted::Unknown),
+            None => Ok(OperationOutcome::Unknown),
         }
     }
 
-    fn pause_found(&mut self, run: usize, pauses: bool) -> Result<Granted, R::Error> {
+    fn pause_found(&mut self, run: usize, pauses: bool) -> Result<OperationOutcome, R::Error> {
         self.settle(run)?;
         let head = self.head(run);
         let id = head.id;
         if head.ended.is_some() || head.paused_at.is_some() == pauses {
-            return Ok(Granted::Already);
+            return Ok(OperationOutcome::Already);
         }
         self.head_mut(run).paused_at = pauses.then_some(self.turn.now);
         for at in self.whole(run)? {
@@ -61,21 +65,29 @@ impl<R: Rows> Taking<'_, R> {
         self.note_pause(&Scope::Run(id), pauses)
     }
 
-    pub(super) fn note_pause(&mut self, scope: &Scope, pauses: bool) -> Result<Granted, R::Error> {
+    pub(super) fn note_pause(
+        &mut self,
+        scope: &Scope,
+        pauses: bool,
+    ) -> Result<OperationOutcome, R::Error> {
         let now = self.turn.now;
         let changed = match pauses {
             true => self.rows.pause(scope, now)?,
             false => self.rows.unpause(scope, now)?,
         };
-        Ok(if changed { Granted::Yes } else { Granted::Already })
+        Ok(if changed { OperationOutcome::Yes } else { OperationOutcome::Already })
     }
 
     /// What a user cancels is over at once, whatever it does: that nobody can undo it is worth more
     /// than to wait for the body, which is told, and whose end then changes nothing.
-    pub(super) fn cancel(&mut self, id: RunId, by: CancelledBy) -> Result<Granted, R::Error> {
+    pub(super) fn cancel(
+        &mut self,
+        id: RunId,
+        by: CancelledBy,
+    ) -> Result<OperationOutcome, R::Error> {
         match self.find(id)? {
             Some(run) => self.cancel_found(run, by),
-            None => Ok(Granted::Unknown),
+            None => Ok(OperationOutcome::Unknown),
         }
     }
 
@@ -83,20 +95,20 @@ impl<R: Rows> Taking<'_, R> {
         &mut self,
         run: usize,
         by: CancelledBy,
-    ) -> Result<Granted, R::Error> {
+    ) -> Result<OperationOutcome, R::Error> {
         // What was said before it was asked for may have ended the run.
         self.settle(run)?;
         let head = self.head(run);
         if head.ended.is_some() {
             let was_granted = self.turn.again && head.cancelled;
             self.tell_end_again(run);
-            return Ok(if was_granted { Granted::Yes } else { Granted::Already });
+            return Ok(if was_granted { OperationOutcome::Yes } else { OperationOutcome::Already });
         }
         self.head_mut(run).cancelled = true;
         for at in self.whole(run)? {
             // Refused where it has ended.
             self.step(at, &Event::Cancel { by })?;
         }
-        Ok(Granted::Yes)
+        Ok(OperationOutcome::Yes)
     }
 }

@@ -15,7 +15,7 @@ use crate::Timestamp;
 use crate::lifecycle::{Kind, Life, State};
 use crate::limit::{self, Hold, Limit, LimitKey, Room};
 use crate::rows::{Payload, Rows};
-use crate::store::{Granted, TaskKey};
+use crate::store::{OperationOutcome, TaskKey};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -344,23 +344,23 @@ impl<R: Rows> Taking<'_, R> {
 
     // ------------------------------------------------------------------- what is asked of them --
 
-    pub(super) fn declare(&mut self, limit: &Limit) -> Result<Granted, R::Error> {
+    pub(super) fn declare(&mut self, limit: &Limit) -> Result<OperationOutcome, R::Error> {
         match self.rows.limit(limit.name())? {
-            Some(before) if before == *limit => Ok(Granted::Already),
-            Some(_) => Ok(Granted::Differs),
+            Some(before) if before == *limit => Ok(OperationOutcome::Already),
+            Some(_) => Ok(OperationOutcome::Differs),
             None => self.change_limit(limit),
         }
     }
 
-    pub(super) fn resize(&mut self, limit: &Limit) -> Result<Granted, R::Error> {
+    pub(super) fn resize(&mut self, limit: &Limit) -> Result<OperationOutcome, R::Error> {
         match self.rows.limit(limit.name())? {
-            Some(before) if before == *limit && !self.turn.again => Ok(Granted::Already),
+            Some(before) if before == *limit && !self.turn.again => Ok(OperationOutcome::Already),
             Some(_) => self.change_limit(limit),
-            None => Ok(Granted::Unknown),
+            None => Ok(OperationOutcome::Unknown),
         }
     }
 
-    fn change_limit(&mut self, limit: &Limit) -> Result<Granted, R::Error> {
+    fn change_limit(&mut self, limit: &Limit) -> Result<OperationOutcome, R::Error> {
         self.rows.set_limit(limit)?;
         // What was looked at before has another bound now.
         self.limits.retain(|looked, _| *looked.name != *limit.name());
@@ -369,7 +369,7 @@ impl<R: Rows> Taking<'_, R> {
         let behind =
             behind.map(|(behind, _)| behind).filter(|behind| *behind.name == *limit.name());
         self.freed.extend(behind.cloned());
-        Ok(Granted::Yes)
+        Ok(OperationOutcome::Yes)
     }
 }
 

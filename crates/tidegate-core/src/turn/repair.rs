@@ -10,14 +10,14 @@ use crate::graph::{Outcome, Standing, TaskIndex};
 use crate::lifecycle::{CancelledBy, Event, Kind, State};
 use crate::limit::LimitKey;
 use crate::rows::{Row, Rows};
-use crate::store::{Granted, RunKey, Scope, TaskKey};
+use crate::store::{OperationOutcome, RunKey, Scope, TaskKey};
 use crate::wait::Waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
 impl<R: Rows> Taking<'_, R> {
     /// Puts something right, unless it is.
-    pub(super) fn repair(&mut self, repair: &Repair) -> Result<Granted, R::Error> {
+    pub(super) fn repair(&mut self, repair: &Repair) -> Result<OperationOutcome, R::Error> {
         let changed = match repair {
             Repair::Stray(stray) => Some(self.sweep(stray)?),
             Repair::Task(task) => self.repair_task(*task)?,
@@ -26,9 +26,9 @@ impl<R: Rows> Taking<'_, R> {
             Repair::Limit(limit) => Some(self.repair_limit(limit)?),
         };
         Ok(match changed {
-            Some(true) => Granted::Yes,
-            Some(false) => Granted::Already,
-            None => Granted::Unknown,
+            Some(true) => OperationOutcome::Yes,
+            Some(false) => OperationOutcome::Already,
+            None => OperationOutcome::Unknown,
         })
     }
 

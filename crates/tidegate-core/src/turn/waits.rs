@@ -6,7 +6,7 @@ use crate::graph::RunOutcome;
 use crate::lifecycle::{CancelledBy, Event, Fence, Kind, Reason, State, WorkerId};
 use crate::limit::LimitKey;
 use crate::rows::Rows;
-use crate::store::{Change, Granted, RunKey, TaskKey, Told};
+use crate::store::{Change, OperationOutcome, RunKey, TaskKey, Told};
 use crate::wait::{Awaited, NewSignal, WaitAnswer, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use crate::{RunId, Timestamp};
 use std::collections::HashSet;
@@ -210,20 +210,20 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// A message to a run.
-    pub(super) fn signal(&mut self, signal: &NewSignal) -> Result<Granted, R::Error> {
-        let Some(run) = self.find(signal.run)? else { return Ok(Granted::Unknown) };
+    pub(super) fn signal(&mut self, signal: &NewSignal) -> Result<OperationOutcome, R::Error> {
+        let Some(run) = self.find(signal.run)? else { return Ok(OperationOutcome::Unknown) };
         let run = self.addressed(run)?;
         self.settle(run)?;
         let key = self.runs[run].key;
         if self.turn.again && self.rows.was_sent(key, signal.id)? {
-            return Ok(Granted::Yes);
+            return Ok(OperationOutcome::Yes);
         }
         if self.head(run).ended.is_some() {
-            return Ok(Granted::Already);
+            return Ok(OperationOutcome::Already);
         }
         self.rows.add_signal(key, signal, self.turn.now)?;
         self.deliver(key, &signal.name)?;
-        Ok(Granted::Yes)
+        Ok(OperationOutcome::Yes)
     }
 
     /// The run to which signals for this one go: items have no name that anybody knows, so theirs is

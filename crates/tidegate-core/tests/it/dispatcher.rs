@@ -7,7 +7,7 @@ use tidegate_core::graph::{Graph, Node, OnFailure, TaskIndex};
 use tidegate_core::lifecycle::{Event, Failure, Fence, Kind, Life, Rules, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
-    Applied, Claimed, Given, Request, RunKey, Scope, StoreError, TaskKey, Told, Turn, TurnId,
+    Applied, Claimed, Given, Operation, RunKey, Scope, StoreError, TaskKey, Told, Turn, TurnId,
     Turned,
 };
 use tidegate_core::{RunId, Timestamp};
@@ -238,7 +238,7 @@ fn what_a_turn_has_claimed_ahead_while_starts_were_being_held_is_handed_back() {
 #[test]
 fn a_caller_whose_outcome_stays_unknown_is_told_so_and_its_turn_goes_on() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
-    dispatcher.handle(Input::Request(Request::Unpause(Scope::Store), Ticket(1)));
+    dispatcher.handle(Input::Operation(Operation::Unpause(Scope::Store), Ticket(1)));
     let first = turn(&mut dispatcher, 1);
     let unknown = || StoreError::Unknown(Arc::new(std::fmt::Error));
     // An answer was lost, and then the store says that it fails, which is not the same.
@@ -250,12 +250,12 @@ fn a_caller_whose_outcome_stays_unknown_is_told_so_and_its_turn_goes_on() {
         tries += 1;
         dispatcher.handle(Input::Answered(Err(error)));
         let told = dispatcher.todos().find_map(|todo| match todo {
-            Todo::Granted(Ticket(1), Err(error)) => Some(error),
+            Todo::OperationDone(Ticket(1), Err(error)) => Some(error),
             _ => None,
         });
         dispatcher.handle(Input::Retry);
         let again = turn(&mut dispatcher, 2);
-        assert_eq!((again.id, again.requests.len()), (first.id, 1), "it may have been done");
+        assert_eq!((again.id, again.operations.len()), (first.id, 1), "it may have been done");
         if let Some(error) = told {
             assert!(matches!(error, StoreError::Unknown(_)), "{error}");
             break;

@@ -24,8 +24,8 @@ use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::rows::{Head, Owned, Payload, Place, Row, Rows, Write};
 use tidegate_core::store::{
-    Answer, Applied, Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Parent, Record,
-    Request, RunKey, Scope, Store, TaskKey, Turn, TurnId, Turned,
+    Answer, Applied, Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Operation, Parent,
+    Record, RunKey, Scope, Store, TaskKey, Turn, TurnId, Turned,
 };
 use tidegate_core::wait::{NewSignal, WaitId, WaitKind, Waiting};
 use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp, turn};
@@ -261,7 +261,7 @@ impl Compared {
         }
         self.settle();
         if told.cancels {
-            turn.requests.push(Request::Cancel(RUN));
+            turn.operations.push(Operation::Cancel(RUN));
             let is_open = |standing: &Standing| standing.outcome().is_none();
             self.cancelled |= self.model.iter().any(is_open);
             for standing in self.model.iter_mut().filter(|standing| is_open(standing)) {

@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::cell::Cell;
 use std::num::NonZeroU32;
 use tidegate_core::slot::{
-    Lane, Moment, OVERTAKES_MAX, RESUMES_PER_START, Request, SlotBook, Ticket, Turn,
+    Lane, Moment, OVERTAKES_MAX, RESUMES_PER_START, SlotBook, SlotRequest, Ticket, Turn,
 };
 
 const SECOND: i64 = 1_000_000_000;
@@ -36,7 +36,7 @@ struct Model {
 struct ModelWaiter {
     /// Also the order of arrival.
     id: usize,
-    request: Request,
+    request: SlotRequest,
     overtaken: u8,
 }
 
@@ -190,7 +190,7 @@ impl Model {
 #[derive(Debug, Clone)]
 enum Op {
     /// Takes units at once or else waits in line, as whoever wants a slot does.
-    Arrive(Request),
+    Arrive(SlotRequest),
     TryTake(u32),
     GiveBack(prop::sample::Index),
     Leave(prop::sample::Index),
@@ -308,7 +308,7 @@ impl<'r> Pair<'r> {
         taken
     }
 
-    fn arrive(&mut self, request: Request) {
+    fn arrive(&mut self, request: SlotRequest) {
         if self.take(request.weight) || self.model.closed {
             return;
         }
@@ -388,8 +388,8 @@ impl<'r> Pair<'r> {
         assert_eq!(book.is_closed(), model.closed);
         assert_eq!(book.is_keeping(), model.kept_for.is_some(), "units are kept");
 
-        let key = |request: &Request| {
-            let Request { lane, weight, priority, since } = *request;
+        let key = |request: &SlotRequest| {
+            let SlotRequest { lane, weight, priority, since } = *request;
             (lane as u8, weight, priority, since)
         };
         let mut listed: Vec<_> = book.waiters().map(key).collect();
@@ -441,12 +441,12 @@ fn weight() -> impl Strategy<Value = u32> {
     prop_oneof![6 => Just(1u32), 2 => 2..=3u32, 2 => 4..=9u32]
 }
 
-fn request() -> impl Strategy<Value = Request> {
+fn request() -> impl Strategy<Value = SlotRequest> {
     let lane = prop_oneof![Just(Lane::Resume), Just(Lane::Start)];
     let priority = prop_oneof![3 => Just(0), 2 => -4..=4i32];
     // Half seconds in any order: many are equal, and a head start of one priority ties with two.
     let since = (0..24i64).prop_map(|halves| Moment(halves * SECOND / 2));
-    (lane, weight(), priority, since).prop_map(|(lane, weight, priority, since)| Request {
+    (lane, weight(), priority, since).prop_map(|(lane, weight, priority, since)| SlotRequest {
         lane,
         weight,
         priority,
@@ -470,9 +470,9 @@ fn op() -> BoxedStrategy<Op> {
 /// What happens around heavy ones in a crowd of light ones, who pass them until units are kept.
 fn op_in_a_crowd() -> BoxedStrategy<Op> {
     let index = any::<prop::sample::Index>;
-    let light = request().prop_map(|request| Request { weight: 1, ..request });
+    let light = request().prop_map(|request| SlotRequest { weight: 1, ..request });
     // Older than everybody, so that it is they who are overtaken.
-    let heavy = (request(), 3..=5u32).prop_map(|(request, weight)| Request {
+    let heavy = (request(), 3..=5u32).prop_map(|(request, weight)| SlotRequest {
         weight,
         since: Moment(-20 * SECOND),
         ..request
@@ -554,7 +554,7 @@ impl Named {
         Named { book, tickets: Vec::new() }
     }
 
-    fn waits(&mut self, name: &'static str, request: Request) {
+    fn waits(&mut self, name: &'static str, request: SlotRequest) {
         assert!(!self.book.try_take(request.weight), "{name} could have units at once");
         let ticket = self.book.join(request, name);
         self.tickets.push(ticket);
@@ -578,20 +578,20 @@ impl Named {
     }
 }
 
-fn resumes(since: i64) -> Request {
-    Request { lane: Lane::Resume, weight: 1, priority: 0, since: Moment(since) }
+fn resumes(since: i64) -> SlotRequest {
+    SlotRequest { lane: Lane::Resume, weight: 1, priority: 0, since: Moment(since) }
 }
 
-fn starts(since: i64) -> Request {
-    Request { lane: Lane::Start, ..resumes(since) }
+fn starts(since: i64) -> SlotRequest {
+    SlotRequest { lane: Lane::Start, ..resumes(since) }
 }
 
-fn heavy(weight: u32, request: Request) -> Request {
-    Request { weight, ..request }
+fn heavy(weight: u32, request: SlotRequest) -> SlotRequest {
+    SlotRequest { weight, ..request }
 }
 
-fn prior(priority: i32, request: Request) -> Request {
-    Request { priority, ..request }
+fn prior(priority: i32, request: SlotRequest) -> SlotRequest {
+    SlotRequest { priority, ..request }
 }
 
 #[test]

@@ -15,7 +15,9 @@ use tidegate_core::audit::{RULES, Repair, Rule};
 use tidegate_core::graph::{Graph, Node, OnFailure};
 use tidegate_core::limit::Limit;
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Finding, Granted, Parent, Request, Scope, Store, TaskKey, Turn};
+use tidegate_core::store::{
+    Finding, Operation, OperationOutcome, Parent, Scope, Store, TaskKey, Turn,
+};
 use tidegate_core::wait::{Awaited, WaitId, WaitKind};
 use tidegate_sqlite::SqliteStore;
 
@@ -176,7 +178,7 @@ fn chain() -> Arc<Plan> {
 async fn something_of_everything(path: &Path) {
     let store = open(path);
     let worker = enlist(&store).await;
-    asks(&store, Request::Declare(Limit::new("api").at_once(1))).await;
+    asks(&store, Operation::Declare(Limit::new("api").at_once(1))).await;
     let first = submit_plan(&store, &limited()).await;
     let second = submit_plan(&store, &limited()).await;
     let third = submit_plan(&store, &plan("w")).await;
@@ -200,7 +202,7 @@ async fn something_of_everything(path: &Path) {
     with_key.key = Some("k".to_owned());
     take(&store, Turn { submits: vec![with_key], ..turn() }).await.unwrap();
     let paused = submit_plan(&store, &plan("unknown")).await;
-    asks(&store, Request::Pause(Scope::Run(paused))).await;
+    asks(&store, Operation::Pause(Scope::Run(paused))).await;
     submit_plan(&store, &chain()).await;
     submit_plan(&store, &limited_not()).await;
     let task = claim(&store, worker, 1).await.remove(0);
@@ -214,7 +216,7 @@ async fn something_of_everything(path: &Path) {
     says(&store, worker, vec![waits(&task, vec![begin(id, Awaited::Child(Arc::new(child)))])])
         .await;
     let last = submit_plan(&store, &plan("unknown")).await;
-    asks(&store, Request::Cancel(last)).await;
+    asks(&store, Operation::Cancel(last)).await;
     assert_sound(&store).await;
     store.close().await;
 }
@@ -232,12 +234,12 @@ async fn findings(store: &SqliteStore) -> Vec<Finding> {
 }
 
 /// Asks for all repairs there are, each in a turn of its own.
-async fn repair(store: &SqliteStore, findings: &[Finding]) -> Vec<Granted> {
+async fn repair(store: &SqliteStore, findings: &[Finding]) -> Vec<OperationOutcome> {
     let repairs: BTreeSet<Repair> = findings.iter().filter_map(|f| f.repair.clone()).collect();
     let mut granted = Vec::new();
     for repair in repairs {
-        let requests = vec![Request::Repair(repair)];
-        granted.extend(take(store, Turn { requests, ..turn() }).await.unwrap().requests);
+        let operations = vec![Operation::Repair(repair)];
+        granted.extend(take(store, Turn { operations, ..turn() }).await.unwrap().operations);
     }
     granted
 }
@@ -283,11 +285,11 @@ async fn whatever_is_wrong_is_found_and_put_right_where_it_says_so() {
             continue;
         }
         let granted = repair(&store, &before).await;
-        assert!(granted.contains(&Granted::Yes), "{sql}: {before:?}: {granted:?}");
+        assert!(granted.contains(&OperationOutcome::Yes), "{sql}: {before:?}: {granted:?}");
         assert_eq!(findings(&store).await, [], "{sql}: {before:?}");
         // Whoever asks again, or too late, changes nothing.
         let granted = repair(&store, &before).await;
-        assert!(!granted.contains(&Granted::Yes), "{sql}: {before:?}: {granted:?}");
+        assert!(!granted.contains(&OperationOutcome::Yes), "{sql}: {before:?}: {granted:?}");
     }
 }
 

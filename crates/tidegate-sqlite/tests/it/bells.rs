@@ -3,7 +3,7 @@
 use crate::support::{claim, enlist, enlist_for, new_run, open, plan, submit, take, turn};
 use std::task::Poll;
 use tidegate_core::lifecycle::WorkerId;
-use tidegate_core::store::{Change, News, Request, Scope, Store, Turn};
+use tidegate_core::store::{Change, News, Operation, Scope, Store, Turn};
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp};
 use tidegate_sqlite::SqliteStore;
 
@@ -55,7 +55,7 @@ async fn a_worker_is_rung_when_its_task_is_cancelled_and_everybody_when_a_run_en
     assert_eq!(news(&one, owner).await, READY);
     assert_eq!(claim(&one, owner, 1).await.len(), 1);
     let mut cancel = turn();
-    cancel.requests = vec![Request::Cancel(run)];
+    cancel.operations = vec![Operation::Cancel(run)];
     take(&two, cancel).await.unwrap();
     assert_eq!(news(&one, owner).await, News { ended: true, ..WORD });
     assert_eq!(news(&two, waits).await, ENDED);
@@ -82,7 +82,7 @@ async fn a_worker_is_rung_for_a_signal_to_its_task_that_waits() {
     take(&one, waits).await.unwrap();
     let mut sends = turn();
     let signal = NewSignal { id: 1, run, name: "go".into(), body: None };
-    sends.requests = vec![Request::Signal(signal)];
+    sends.operations = vec![Operation::Signal(signal)];
     take(&two, sends).await.unwrap();
     assert_eq!(news(&one, owner).await, WORD);
     assert!(is_quiet(&one, other).await);
@@ -98,8 +98,8 @@ async fn whoever_could_run_what_was_paused_is_rung_when_it_goes_on() {
     submit(&two, b"in").await.unwrap();
     assert_eq!(news(&one, serves).await, READY);
     for scope in [Scope::Queue("default".to_owned()), Scope::Store] {
-        for request in [Request::Pause(scope.clone()), Request::Unpause(scope)] {
-            take(&two, Turn { requests: vec![request], ..turn() }).await.unwrap();
+        for operation in [Operation::Pause(scope.clone()), Operation::Unpause(scope)] {
+            take(&two, Turn { operations: vec![operation], ..turn() }).await.unwrap();
         }
         assert_eq!(news(&one, serves).await, READY);
         assert!(is_quiet(&one, elsewhere).await);

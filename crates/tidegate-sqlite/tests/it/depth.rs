@@ -7,7 +7,9 @@ use std::task::{Context, Poll, Waker};
 use tidegate_core::RunId;
 use tidegate_core::graph::{RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Fence, WorkerId};
-use tidegate_core::store::{Claim, Granted, Parent, Request, RunKey, Scope, Store, Turn, Turned};
+use tidegate_core::store::{
+    Claim, Operation, OperationOutcome, Parent, RunKey, Scope, Store, Turn, Turned,
+};
 use tidegate_core::wait::{WaitId, WaitKind};
 use tidegate_sqlite::SqliteStore;
 
@@ -49,9 +51,9 @@ async fn begin_chain(store: &SqliteStore, worker: WorkerId) -> Vec<RunId> {
     runs
 }
 
-async fn ask(store: &SqliteStore, request: Request) -> Turned {
-    let turned = take(store, Turn { requests: vec![request], ..turn() }).await.unwrap();
-    assert_eq!(turned.requests, [Granted::Yes]);
+async fn ask(store: &SqliteStore, operation: Operation) -> Turned {
+    let turned = take(store, Turn { operations: vec![operation], ..turn() }).await.unwrap();
+    assert_eq!(turned.operations, [OperationOutcome::Yes]);
     turned
 }
 
@@ -68,11 +70,11 @@ async fn stored_chain_of_thousands_of_children_is_paused_and_cancelled() {
     let store = open(&path);
     let (top, lowest) = (runs[0], runs[LEVELS - 1]);
     let view = async || store.run(lowest).await.unwrap().unwrap().run;
-    ask(&store, Request::Pause(Scope::Run(top))).await;
+    ask(&store, Operation::Pause(Scope::Run(top))).await;
     assert!(view().await.paused_at.is_some());
-    ask(&store, Request::Unpause(Scope::Run(top))).await;
+    ask(&store, Operation::Unpause(Scope::Run(top))).await;
     assert!(view().await.paused_at.is_none());
-    let turned = ask(&store, Request::Cancel(top)).await;
+    let turned = ask(&store, Operation::Cancel(top)).await;
     assert_eq!(turned.ended.len(), LEVELS);
     assert_eq!(view().await.ended.map(|(outcome, _)| outcome), Some(RunOutcome::Cancelled));
     assert_sound(&store).await;

@@ -139,14 +139,14 @@ async fn what_others_add_is_seen_at_the_next_turn() {
     assert_eq!(claim(&one, worker, 9).await.len(), 1);
     // A pause that somebody else has begun.
     let mut pause = turn();
-    use tidegate_core::store::{Request, Scope};
-    pause.requests = vec![Request::Pause(Scope::Queue("default".to_owned()))];
+    use tidegate_core::store::{Operation, Scope};
+    pause.operations = vec![Operation::Pause(Scope::Queue("default".to_owned()))];
     take(&two, pause).await.unwrap();
     submit(&two, b"in").await.unwrap();
     assert_eq!(claim(&one, worker, 9).await.len(), 0);
     // A worker that somebody else has enlisted.
     let mut unpause = turn();
-    unpause.requests = vec![Request::Unpause(Scope::Queue("default".to_owned()))];
+    unpause.operations = vec![Operation::Unpause(Scope::Queue("default".to_owned()))];
     take(&two, unpause).await.unwrap();
     let worker = enlist(&one).await;
     assert_eq!(claim(&two, worker, 9).await.len(), 1);

@@ -10,7 +10,9 @@ use tidegate_core::RunId;
 use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::limit::{Limit, LimitState};
 use tidegate_core::plan::{LimitUse, Plan, TaskPlan};
-use tidegate_core::store::{Bytes, Change, Claim, Claimed, Granted, Request, Store, Turn, Turned};
+use tidegate_core::store::{
+    Bytes, Change, Claim, Claimed, Operation, OperationOutcome, Store, Turn, Turned,
+};
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome};
 use tidegate_sqlite::SqliteStore;
 
@@ -50,18 +52,18 @@ pub(crate) fn parks(task: &Claimed, name: &str) -> Change {
     change
 }
 
-pub(crate) fn signal(run: RunId, name: &str, body: &str) -> Request {
+pub(crate) fn signal(run: RunId, name: &str, body: &str) -> Operation {
     let id = u128::from(turn().id.0);
-    Request::Signal(NewSignal { id, run, name: name.into(), body: Some(bytes(body)) })
+    Operation::Signal(NewSignal { id, run, name: name.into(), body: Some(bytes(body)) })
 }
 
 pub(crate) async fn says(store: &SqliteStore, worker: WorkerId, changes: Vec<Change>) -> Turned {
     take(store, Turn { worker: Some(worker), changes, ..turn() }).await.unwrap()
 }
 
-pub(crate) async fn asks(store: &SqliteStore, request: Request) -> Turned {
-    let turned = take(store, Turn { requests: vec![request], ..turn() }).await.unwrap();
-    assert_eq!(turned.requests, [Granted::Yes]);
+pub(crate) async fn asks(store: &SqliteStore, operation: Operation) -> Turned {
+    let turned = take(store, Turn { operations: vec![operation], ..turn() }).await.unwrap();
+    assert_eq!(turned.operations, [OperationOutcome::Yes]);
     turned
 }
 
@@ -142,7 +144,7 @@ async fn a_limit_is_held_across_opening_until_its_holder_is_recovered() {
     let path = folder.path().join("jobs.db");
     let store = open(&path);
     let api = Limit::new("api").at_once(1);
-    asks(&store, Request::Declare(api.clone())).await;
+    asks(&store, Operation::Declare(api.clone())).await;
     for _ in 0..2 {
         submit_plan(&store, &limited()).await;
     }
@@ -162,11 +164,11 @@ async fn a_limit_is_held_across_opening_until_its_holder_is_recovered() {
     assert_eq!(store.limits().await.unwrap(), [state(&api, 1, 1)]);
     // What was declared to the nanosecond is the same when it is declared again.
     let odd = Limit::new("odd").rate(3, Duration::from_nanos(1_000_000_001));
-    asks(&store, Request::Declare(odd.clone())).await;
+    asks(&store, Operation::Declare(odd.clone())).await;
     store.close().await;
     let store = open(&path);
-    let again = Turn { requests: vec![Request::Declare(odd)], ..turn() };
-    assert_eq!(take(&store, again).await.unwrap().requests, [Granted::Already]);
+    let again = Turn { operations: vec![Operation::Declare(odd)], ..turn() };
+    assert_eq!(take(&store, again).await.unwrap().operations, [OperationOutcome::Already]);
     assert_sound(&store).await;
 }
 
@@ -175,7 +177,7 @@ async fn a_rate_that_is_used_up_is_remembered_with_its_alarm() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let store = open(&path);
-    asks(&store, Request::Declare(Limit::new("api").rate(1, Duration::from_secs(60)))).await;
+    asks(&store, Operation::Declare(Limit::new("api").rate(1, Duration::from_secs(60)))).await;
     for _ in 0..2 {
         submit_plan(&store, &limited()).await;
     }
@@ -208,7 +210,7 @@ async fn a_word_reaches_a_worker_of_another_process_and_goes_with_it() {
         runs.push(submit(&here, b"in").await.unwrap());
     }
     let tasks = claim(&here, worker, 2).await;
-    asks(&there, Request::Cancel(runs[0])).await;
+    asks(&there, Operation::Cancel(runs[0])).await;
     assert_eq!(words(), 1);
     let told = says(&here, worker, Vec::new()).await.told;
     assert_eq!(told.len(), 1);
@@ -216,7 +218,7 @@ async fn a_word_reaches_a_worker_of_another_process_and_goes_with_it() {
     assert_eq!(words(), 0);
     assert!(says(&here, worker, Vec::new()).await.told.is_empty());
 
-    asks(&there, Request::Cancel(runs[1])).await;
+    asks(&there, Operation::Cancel(runs[1])).await;
     assert_eq!(words(), 1);
     assert_sound(&there).await;
     here.dismiss(worker).await.unwrap();
@@ -228,7 +230,7 @@ async fn a_word_reaches_a_worker_of_another_process_and_goes_with_it() {
 async fn those_who_stand_behind_a_limit_are_found_lane_by_lane() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("jobs.db"));
-    asks(&store, Request::Declare(Limit::new("api").at_once(1))).await;
+    asks(&store, Operation::Declare(Limit::new("api").at_once(1))).await;
     let api = || LimitUse { name: "api".to_owned(), key: None, units: 1 };
     let other = plan_of("other", TaskPlan { limits: vec![api()], ..TaskPlan::default() });
     for plan in [&limited(), &limited(), &other, &other] {
@@ -253,7 +255,7 @@ async fn those_who_stand_behind_a_limit_are_found_lane_by_lane() {
 async fn what_nobody_can_run_is_told_also_behind_a_limit() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("jobs.db"));
-    asks(&store, Request::Declare(Limit::new("api").at_once(1))).await;
+    asks(&store, Operation::Declare(Limit::new("api").at_once(1))).await;
     for _ in 0..3 {
         submit_plan(&store, &limited()).await;
     }
@@ -270,14 +272,14 @@ async fn what_nobody_can_run_is_told_also_behind_a_limit() {
 async fn a_limit_that_was_made_smaller_is_no_finding() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("jobs.db"));
-    asks(&store, Request::Declare(Limit::new("api").at_once(3))).await;
+    asks(&store, Operation::Declare(Limit::new("api").at_once(3))).await;
     for _ in 0..4 {
         submit_plan(&store, &limited()).await;
     }
     let worker = enlist(&store).await;
     assert_eq!(claim(&store, worker, 4).await.len(), 3);
     let smaller = Limit::new("api").at_once(1);
-    asks(&store, Request::Resize(smaller.clone())).await;
+    asks(&store, Operation::Resize(smaller.clone())).await;
     assert_eq!(store.limits().await.unwrap(), [state(&smaller, 3, 1)]);
     assert_sound(&store).await;
 }

@@ -6,13 +6,13 @@ use tidegate_core::RunId;
 use tidegate_core::graph::{RunOutcome, When};
 use tidegate_core::lifecycle::{Event, Kind, Reason, State, WorkerId};
 use tidegate_core::store::{
-    Applied, Change, Claimed, Granted, Happened, NewRun, Request, Scope, Told, Turned,
+    Applied, Change, Claimed, Happened, NewRun, Operation, OperationOutcome, Scope, Told, Turned,
 };
 
 /// Cancels the run and checks what holds in every state.
 async fn cancel(world: &mut World, run: RunId) -> Turned {
     world.advance(SECOND);
-    let turned = world.request(Request::Cancel(run)).await;
+    let turned = world.perform_operation(Operation::Cancel(run)).await;
     let view = world.view(run).await;
     assert_eq!(view.run.ended, Some((RunOutcome::Cancelled, world.now())));
     for task in &view.tasks {
@@ -20,7 +20,7 @@ async fn cancel(world: &mut World, run: RunId) -> Turned {
         assert!(task.ended_at.is_some());
     }
     assert_eq!(turned.ended.len(), 1);
-    assert_eq!(world.ask(Request::Cancel(run)).await.requests, [Granted::Already]);
+    assert_eq!(world.ask(Operation::Cancel(run)).await.operations, [OperationOutcome::Already]);
     turned
 }
 
@@ -54,7 +54,7 @@ pub async fn a_run_that_nobody_has_taken_is_over_at_once(world: &mut World) {
         let new = NewRun { not_before, ..world.new_run(&plan) };
         let run = world.submit_run(new).await.id;
         if paused {
-            world.request(Request::Pause(Scope::Run(run))).await;
+            world.perform_operation(Operation::Pause(Scope::Run(run))).await;
         }
         let turned = cancel(world, run).await;
         assert_eq!((turned.told.len(), turned.alarm), (0, None));
@@ -180,10 +180,10 @@ pub async fn a_run_that_is_over_or_unknown_cannot_be_cancelled(world: &mut World
     let task = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&task)).await;
     let before = world.view(run).await;
-    assert_eq!(world.ask(Request::Cancel(run)).await.requests, [Granted::Already]);
+    assert_eq!(world.ask(Operation::Cancel(run)).await.operations, [OperationOutcome::Already]);
     assert_eq!(world.view(run).await, before);
     let nobody = RunId::new(world.now(), 77);
-    assert_eq!(world.ask(Request::Cancel(nobody)).await.requests, [Granted::Unknown]);
+    assert_eq!(world.ask(Operation::Cancel(nobody)).await.operations, [OperationOutcome::Unknown]);
 }
 
 /// The report was there first: whatever stands in one turn happens as if in two.
@@ -194,11 +194,11 @@ pub async fn a_run_that_ends_in_the_turn_that_cancels_it_has_ended_as_it_says(wo
     let task = world.claim_one(worker).await;
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::succeed(&task));
-    turn.requests.push(Request::Cancel(run));
+    turn.operations.push(Operation::Cancel(run));
     let turned = world.take(turn).await;
     assert_eq!(
-        (&turned.changes[..], &turned.requests[..]),
-        (&[Applied::Yes][..], &[Granted::Already][..])
+        (&turned.changes[..], &turned.operations[..]),
+        (&[Applied::Yes][..], &[OperationOutcome::Already][..])
     );
     assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Succeeded, world.now())));
 }

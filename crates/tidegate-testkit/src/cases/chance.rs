@@ -10,7 +10,7 @@ use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::Limit;
 use tidegate_core::plan::{LimitUse, Plan};
-use tidegate_core::store::{Claimed, NewRun, Request, TaskKey};
+use tidegate_core::store::{Claimed, NewRun, Operation, TaskKey};
 use tidegate_core::wait::WaitOp;
 
 /// A number that looks drawn, the same in every run of the test.
@@ -88,13 +88,13 @@ async fn by_chance(world: &mut World, seed: u64) {
             }
             (3, _) if !ready.is_empty() => {
                 let run = ready[chance.below(ready.len() as u64) as usize];
-                world.request(Request::Cancel(run)).await;
+                world.perform_operation(Operation::Cancel(run)).await;
                 known.retain(|_, task| task.run != run);
             }
             (4, _) => {
                 let name = &names[chance.below(3) as usize];
                 let units = 2 + chance.below(4) as u32;
-                world.ask(Request::Resize(Limit::new(name.as_str()).at_once(units))).await;
+                world.ask(Operation::Resize(Limit::new(name.as_str()).at_once(units))).await;
                 bounds.insert(name.clone(), units);
             }
             (5 | 6, Some(key)) => {
@@ -142,7 +142,7 @@ async fn by_chance(world: &mut World, seed: u64) {
         }
     }
     for (_, is) in known {
-        world.request(Request::Cancel(is.run)).await;
+        world.perform_operation(Operation::Cancel(is.run)).await;
     }
 }
 

@@ -9,7 +9,7 @@ use tidegate_core::RunId;
 use tidegate_core::graph::{OnFailure, RunOutcome};
 use tidegate_core::lifecycle::{Kind, Reason, State, WorkerId};
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{Change, Claim, Claimed, NewRun, Parent, Refusal, Request, Scope};
+use tidegate_core::store::{Change, Claim, Claimed, NewRun, Operation, Parent, Refusal, Scope};
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome};
 
 fn child_plan() -> Arc<Plan> {
@@ -179,7 +179,7 @@ pub async fn a_child_is_cancelled_when_its_parent_ends_other_than_by_success(wor
         let its = world.claim_one(below).await;
         let told = match way {
             "fails" => world.tell(above, change::fail(&task)).await.told,
-            "cancelled" => world.request(Request::Cancel(run)).await.told,
+            "cancelled" => world.perform_operation(Operation::Cancel(run)).await.told,
             "deadline" => {
                 world.advance(SECOND * 60);
                 world.look().await.told
@@ -273,10 +273,10 @@ pub async fn a_child_whose_parent_has_lost_patience_is_still_its_own(world: &mut
     world.asks(above, &task, ask::end(wait.clone(), WaitOutcome::TimedOut)).await;
     world.tell(above, change::asks(&task, [WaitOp::Close(wait)])).await;
     assert_eq!(world.kinds(second).await, [Kind::Cancelled], "as if it had never begun");
-    let run = Request::Pause(Scope::Run(task.run));
-    world.request(run).await;
+    let run = Operation::Pause(Scope::Run(task.run));
+    world.perform_operation(run).await;
     assert!(world.claim(below, 1).await.is_empty());
-    world.request(Request::Unpause(Scope::Run(task.run))).await;
+    world.perform_operation(Operation::Unpause(Scope::Run(task.run))).await;
     world.tell(above, change::fail(&task)).await;
     assert_eq!(world.kinds(child).await, [Kind::Cancelled]);
 }
@@ -317,7 +317,7 @@ pub async fn children_are_cancelled_down_to_the_last(world: &mut World) {
         runs.push(new.id);
         assert_eq!(world.asks(below, &its, ask::child(new)).await, None);
     }
-    world.request(Request::Cancel(run)).await;
+    world.perform_operation(Operation::Cancel(run)).await;
     for run in runs {
         assert_eq!(world.life(run, 0).await.state, State::Cancelled(Reason::User));
     }
@@ -325,7 +325,7 @@ pub async fn children_are_cancelled_down_to_the_last(world: &mut World) {
 
 pub async fn a_child_is_paused_and_unpaused_with_its_parents_run(world: &mut World) {
     let Family { above, below, run, task, child, plan } = family(world, one()).await;
-    world.request(Request::Pause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(run))).await;
     assert!(world.view(child).await.run.paused_at.is_some());
     assert!(world.claim(below, 1).await.is_empty());
     // What is begun in the pause waits for its end.
@@ -333,7 +333,7 @@ pub async fn a_child_is_paused_and_unpaused_with_its_parents_run(world: &mut Wor
     let second = new.id;
     assert_eq!(world.asks(above, &task, ask::child(new)).await, None);
     assert!(world.claim(below, 1).await.is_empty());
-    world.request(Request::Unpause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Unpause(Scope::Run(run))).await;
     let mut taken: Vec<_> = world.claim(below, 9).await.iter().map(|task| task.run).collect();
     taken.sort_unstable();
     assert_eq!(taken, [child, second]);
@@ -357,7 +357,7 @@ pub async fn a_child_with_a_key_that_is_taken_is_waited_for_and_not_owned(world:
     assert_eq!(world.asks(above, &tasks[1], ask::child(keyed(second))).await, None);
     assert_eq!(world.store().run(unused).await.expect("it can be looked for"), None);
     // The second neither cancels it nor pauses it.
-    world.request(Request::Pause(Scope::Run(tasks[1].run))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(tasks[1].run))).await;
     assert_eq!(world.view(child).await.run.paused_at, None);
     let its = world.claim_one(below).await;
     assert_eq!(its.run, child);
@@ -393,7 +393,7 @@ pub async fn a_claim_of_what_is_awaited_takes_nothing_else(world: &mut World) {
     let turned = world.take(turn).await;
     assert!(turned.claimed.is_empty(), "nor what becomes ready in this turn");
     let new = turned.submits[0].as_ref().expect("it is accepted").id;
-    world.request(Request::Cancel(new)).await;
+    world.perform_operation(Operation::Cancel(new)).await;
     // From when somebody waits for it, it is awaited, in that turn and later.
     let both = world.worker(&[&plan, &task.plan]).await;
     world.submit(&task.plan).await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::lifecycle::{Fence, Kind, WorkerId};
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{Claim, NewRun, Request};
+use tidegate_core::store::{Claim, NewRun, Operation};
 
 /// Takes all, one by one, and says whose they are.
 async fn order(world: &mut World, worker: WorkerId) -> Vec<RunId> {
@@ -260,7 +260,7 @@ pub async fn what_a_turn_takes_away_hides_nobody(world: &mut World) {
     world.advance(SECOND);
     let left = world.submit(&plan).await.id;
     let mut turn = world.turn_of(worker);
-    turn.requests = cancelled.into_iter().map(Request::Cancel).collect();
+    turn.operations = cancelled.into_iter().map(Operation::Cancel).collect();
     turn.claim = claim(1, 0);
     let taken: Vec<_> = world.take(turn).await.claimed.iter().map(|task| task.run).collect();
     assert_eq!(taken, [left]);

@@ -9,7 +9,7 @@ use tidegate_core::lifecycle::{CancelledBy, Kind, Reason, State, WorkerId};
 use tidegate_core::limit::{Holder, Limit, LimitKey, Rate};
 use tidegate_core::load::{Reached, Resource};
 use tidegate_core::plan::LimitUse;
-use tidegate_core::store::{Claimed, NewRun, Request, Scope, Submitted, TaskKey, WhyUnserved};
+use tidegate_core::store::{Claimed, NewRun, Operation, Scope, Submitted, TaskKey, WhyUnserved};
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp};
 use tidegate_core::{Backoff, RunId};
 
@@ -65,7 +65,7 @@ pub async fn a_blocked_task_names_those_that_it_waits_for(world: &mut World) {
     let b = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&b)).await;
     assert_eq!(why(world, task(&run, 3)).await, [blocked(&[("c", Kind::Ready)])]);
-    world.request(Request::Pause(Scope::Run(run.id))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(run.id))).await;
     let paused = Why::Paused { scope: Scope::Run(run.id), since: world.now() };
     assert_eq!(why(world, task(&run, 3)).await, [blocked(&[("c", Kind::Ready)]), paused]);
 }
@@ -186,7 +186,7 @@ pub async fn every_pause_is_named_with_its_time(world: &mut World) {
     let mut paused = Vec::new();
     for scope in scopes {
         world.advance(SECOND);
-        world.request(Request::Pause(scope.clone())).await;
+        world.perform_operation(Operation::Pause(scope.clone())).await;
         paused.push(Why::Paused { scope: scope.clone(), since: world.now() });
         let found = why(world, first(&run)).await;
         assert_eq!(found[..paused.len()], paused);
@@ -293,7 +293,7 @@ pub async fn a_wait_in_memory_and_one_as_a_row_say_what_for_and_how_long(world: 
         (looked.reasons.clone(), looked.estimate()),
         (vec![parked.clone()], Some(39 * SECOND))
     );
-    world.request(Request::Pause(Scope::Store)).await;
+    world.perform_operation(Operation::Pause(Scope::Store)).await;
     let paused = Why::Paused { scope: Scope::Store, since: world.now() };
     let looked = look(world, first(&run)).await;
     assert_eq!((looked.reasons.clone(), looked.estimate()), (vec![parked, paused], None));
@@ -458,7 +458,7 @@ pub async fn all_reasons_are_named_together(world: &mut World) {
     let mut wanted = vec![Why::NotBefore { at }];
     let queue = Scope::Queue(QUEUE.to_owned());
     for scope in [Scope::Store, queue, Scope::Run(run.id)] {
-        world.request(Request::Pause(scope.clone())).await;
+        world.perform_operation(Operation::Pause(scope.clone())).await;
         wanted.push(Why::Paused { scope, since });
     }
     let (limit, holders) = (LimitKey::new("api", ""), vec![holder(&holds, since)]);

@@ -8,8 +8,8 @@ use tidegate_core::graph::{OnFailure, RunOutcome, TaskIndex, When};
 use tidegate_core::lifecycle::{CancelledBy, Fence, Kind, Reason, State, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
-    Applied, Bytes, Change, Claimed, Granted, NewRun, Parent, Refusal, Request, RunsPage, Scope,
-    Submitted, TaskKey, Told, Turned,
+    Applied, Bytes, Change, Claimed, NewRun, Operation, OperationOutcome, Parent, Refusal,
+    RunsPage, Scope, Submitted, TaskKey, Told, Turned,
 };
 use tidegate_core::wait::{WaitId, WaitKind};
 use tidegate_core::{Backoff, RunId};
@@ -361,10 +361,10 @@ pub async fn cancelling_the_parents_run_cancels_its_items_and_tells_their_worker
     let UnderWay { worker, other, run, each, bad, items, taken } = under_way(world, mapped()).await;
     world.advance(SECOND);
     let mut turn = world.turn();
-    turn.requests.push(Request::Cancel(run));
+    turn.operations.push(Operation::Cancel(run));
     let [turned, again] = world.take_twice(turn).await;
-    assert_eq!((turned.requests, again.requests), (vec![Granted::Yes], vec![Granted::Yes]));
-    let turned = Turned { requests: Vec::new(), ..turned };
+    assert_eq!(turned.operations, [OperationOutcome::Yes]);
+    assert_eq!(again.operations, [OperationOutcome::Yes]);
     assert_cancelled(world, items, &turned, Reason::User).await;
     assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Cancelled, world.now())));
     let told = [(&each, worker), (&bad, worker), (&taken[0], other), (&taken[1], other)];
@@ -541,8 +541,8 @@ pub async fn a_parents_success_leaves_its_items_alone(world: &mut World) {
     assert_eq!(world.view(all.run).await.run.ended, Some((RunOutcome::Succeeded, world.now())));
     use Kind::{Active, Deferred, Ready, Succeeded};
     assert_eq!(world.kinds(all.items).await, [Succeeded, Active, Deferred, Ready]);
-    let asked = world.ask(Request::Cancel(all.run)).await;
-    assert_eq!(asked.requests, [Granted::Already], "nor does a cancel that comes too late");
+    let asked = world.ask(Operation::Cancel(all.run)).await;
+    assert_eq!(asked.operations, [OperationOutcome::Already], "nor does a late cancel");
     assert_eq!(world.view(all.items).await.run.ended, None);
 }
 
@@ -578,7 +578,7 @@ pub async fn a_parent_that_goes_on_elsewhere_leaves_its_items_alone(world: &mut 
         for item in &all.taken {
             world.tell(all.other, change::hand_back(item)).await;
         }
-        world.request(Request::Cancel(all.run)).await;
+        world.perform_operation(Operation::Cancel(all.run)).await;
     }
 }
 
@@ -600,12 +600,12 @@ pub async fn the_death_of_an_items_worker_bears_on_that_item_alone(world: &mut W
 
 pub async fn a_run_of_items_can_be_cancelled_by_itself(world: &mut World) {
     let all = under_way(world, mapped()).await;
-    let turned = world.request(Request::Cancel(all.items)).await;
+    let turned = world.perform_operation(Operation::Cancel(all.items)).await;
     assert_cancelled(world, all.items, &turned, Reason::User).await;
     assert_eq!(world.kinds(all.run).await, [Kind::Deferred, Kind::Active], "its parent goes on");
-    let asked = world.ask(Request::Cancel(all.items)).await;
-    assert_eq!(asked.requests, [Granted::Already]);
-    world.request(Request::Cancel(all.run)).await;
+    let asked = world.ask(Operation::Cancel(all.items)).await.operations;
+    assert_eq!(asked, [OperationOutcome::Already]);
+    world.perform_operation(Operation::Cancel(all.run)).await;
 }
 
 // ---------------------------------------------------------------------------------- the pauses --
@@ -613,29 +613,29 @@ pub async fn a_run_of_items_can_be_cancelled_by_itself(world: &mut World) {
 pub async fn items_are_paused_and_unpaused_with_their_parents_run(world: &mut World) {
     let all = under_way(world, mapped()).await;
     world.advance(SECOND);
-    world.request(Request::Pause(Scope::Run(all.run))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(all.run))).await;
     assert_eq!(world.view(all.items).await.run.paused_at, Some(world.now()));
     assert!(world.claim(all.other, 9).await.is_empty(), "nothing of it starts");
     world.tell(all.other, change::succeed(&all.taken[0])).await;
     world.advance(SECOND);
     let mut turn = world.turn_of(all.other);
-    turn.requests.push(Request::Unpause(Scope::Run(all.run)));
+    turn.operations.push(Operation::Unpause(Scope::Run(all.run)));
     turn.claim = claim(9, 0);
     let turned = world.take(turn).await;
-    assert_eq!(turned.requests, [Granted::Yes]);
+    assert_eq!(turned.operations, [OperationOutcome::Yes]);
     let taken: Vec<_> = turned.claimed.iter().map(|item| (item.run, item.index)).collect();
     assert_eq!(taken, [(all.items, index(3))]);
     let paused = [all.run, all.items].map(async |run| world.view(run).await.run.paused_at);
     for paused in paused {
         assert_eq!(paused.await, None);
     }
-    let asked = world.ask(Request::Unpause(Scope::Run(all.items))).await;
-    assert_eq!(asked.requests, [Granted::Already]);
+    let asked = world.ask(Operation::Unpause(Scope::Run(all.items))).await;
+    assert_eq!(asked.operations, [OperationOutcome::Already]);
 }
 
 pub async fn items_begun_in_a_pause_wait_for_its_end(world: &mut World) {
     let (worker, run, each) = parent(world, mapped()).await;
-    world.request(Request::Pause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(run))).await;
     world.advance(SECOND);
     let rules = |task: &mut TaskPlan| task.rules.queue_timeout = Some(SECOND * 60);
     let mut task = TaskPlan::default();
@@ -653,14 +653,14 @@ pub async fn items_begun_in_a_pause_wait_for_its_end(world: &mut World) {
     world.advance(SECOND * 3_600);
     world.look().await;
     assert_eq!(world.kinds(id).await, [Kind::Ready; 2]);
-    world.request(Request::Unpause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Unpause(Scope::Run(run))).await;
     assert_eq!(world.claim(worker, 9).await.len(), 2);
 }
 
 pub async fn items_begun_in_the_turn_of_a_pause_wait_for_its_end(world: &mut World) {
     let (worker, run, each) = parent(world, mapped()).await;
     let mut turn = world.turn_of(worker);
-    turn.requests.push(Request::Pause(Scope::Run(run)));
+    turn.operations.push(Operation::Pause(Scope::Run(run)));
     turn.submits.push(items(&each, 2));
     turn.claim = claim(9, 9);
     let turned = world.take(turn).await;
@@ -668,7 +668,7 @@ pub async fn items_begun_in_the_turn_of_a_pause_wait_for_its_end(world: &mut Wor
     let id = turned.submits[0].as_ref().expect("its parent runs").id;
     assert!(world.view(id).await.run.paused_at.is_some());
     // They are cancelled with their parent as they stand.
-    world.request(Request::Cancel(run)).await;
+    world.perform_operation(Operation::Cancel(run)).await;
     assert_eq!(world.kinds(id).await, [Kind::Cancelled; 2]);
 }
 
@@ -762,7 +762,7 @@ pub async fn two_thousand_items_are_cancelled_in_one_turn(world: &mut World) {
     let (worker, run, each) = parent(world, mapped()).await;
     let id = ask(world, worker, items(&each, 2_000)).await.expect("its parent runs").id;
     let taken = world.claim(worker, 8).await;
-    let turned = world.request(Request::Cancel(run)).await;
+    let turned = world.perform_operation(Operation::Cancel(run)).await;
     assert_eq!((turned.told.len(), turned.ended.len()), (taken.len() + 1, 2));
     assert!(world.kinds(id).await.iter().all(|kind| *kind == Kind::Cancelled));
 }

@@ -9,7 +9,7 @@ use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Kind, WorkerId};
 use tidegate_core::limit::Limit;
 use tidegate_core::plan::{LimitUse, Plan};
-use tidegate_core::store::{Granted, NewRun, Refusal, Request, Scope, Submitted};
+use tidegate_core::store::{NewRun, Operation, OperationOutcome, Refusal, Scope, Submitted};
 use tidegate_core::wait::{WaitOp, WaitOutcome};
 
 /// One task that takes one unit of the limit `api`.
@@ -281,7 +281,7 @@ pub async fn every_way_out_gives_limits_back(world: &mut World) {
             "snoozes" => drop(world.tell(worker, change::snooze(&task, SECOND * 600)).await),
             "handed back" => {
                 world.tell(worker, change::hand_back(&task)).await;
-                world.request(Request::Cancel(run)).await;
+                world.perform_operation(Operation::Cancel(run)).await;
             }
             "dies" | "dies deferred" => {
                 if way == "dies deferred" {
@@ -289,21 +289,21 @@ pub async fn every_way_out_gives_limits_back(world: &mut World) {
                 }
                 world.kill(worker).await;
                 world.recover(worker).await;
-                world.request(Request::Cancel(run)).await;
+                world.perform_operation(Operation::Cancel(run)).await;
             }
             "cancelled while parked" => {
                 world.tell(worker, change::park(&task, None)).await;
-                world.request(Request::Cancel(run)).await;
+                world.perform_operation(Operation::Cancel(run)).await;
             }
             "deadline" => drop(world.advance(SECOND * 60)),
-            _ => drop(world.request(Request::Cancel(run)).await),
+            _ => drop(world.perform_operation(Operation::Cancel(run)).await),
         }
         let another = world.worker(&[&plan]).await;
         let taken = world.claim(another, 1).await;
         assert_eq!(taken.iter().map(|task| task.run).collect::<Vec<_>>(), [next], "{way}");
         world.tell(another, change::succeed(&taken[0])).await;
         if way == "fails" || way == "snoozes" {
-            world.request(Request::Cancel(run)).await;
+            world.perform_operation(Operation::Cancel(run)).await;
         }
         assert_eq!(standing(world, "api").await, (0, 0), "{way}");
     }
@@ -324,41 +324,41 @@ pub async fn what_is_claimed_in_a_turn_whose_answer_was_lost_holds_its_limits_on
 
 pub async fn a_limit_that_is_there_is_not_changed_by_a_declaration(world: &mut World) {
     let limit = Limit::new("api").at_once(2);
-    let declare = |limit: &Limit| Request::Declare(limit.clone());
-    assert_eq!(world.ask(declare(&limit)).await.requests, [Granted::Yes]);
-    assert_eq!(world.ask(declare(&limit)).await.requests, [Granted::Already]);
+    let declare = |limit: &Limit| Operation::Declare(limit.clone());
+    assert_eq!(world.ask(declare(&limit)).await.operations, [OperationOutcome::Yes]);
+    assert_eq!(world.ask(declare(&limit)).await.operations, [OperationOutcome::Already]);
     let others = [
         Limit::new("api").at_once(3),
         Limit::new("api").at_once(2).rate(1, SECOND),
         Limit::new("api").rate(2, SECOND),
     ];
     for other in &others {
-        assert_eq!(world.ask(declare(other)).await.requests, [Granted::Differs]);
+        assert_eq!(world.ask(declare(other)).await.operations, [OperationOutcome::Differs]);
     }
     let limits = world.store().limits().await.expect("limits can be listed");
     assert_eq!(limits.iter().map(|state| &state.limit).collect::<Vec<_>>(), [&limit]);
-    let unknown = Request::Resize(Limit::new("other").at_once(1));
-    assert_eq!(world.ask(unknown).await.requests, [Granted::Unknown]);
+    let unknown = Operation::Resize(Limit::new("other").at_once(1));
+    assert_eq!(world.ask(unknown).await.operations, [OperationOutcome::Unknown]);
     // Every bound is read back as it was.
     for other in &others {
-        world.request(Request::Resize(other.clone())).await;
+        world.perform_operation(Operation::Resize(other.clone())).await;
         let limits = world.store().limits().await.expect("limits can be listed");
         assert_eq!(limits.iter().map(|state| &state.limit).collect::<Vec<_>>(), [other]);
     }
-    let same = Request::Resize(others[2].clone());
-    assert_eq!(world.ask(same).await.requests, [Granted::Already]);
+    let same = Operation::Resize(others[2].clone());
+    assert_eq!(world.ask(same).await.operations, [OperationOutcome::Already]);
 }
 
 pub async fn a_change_of_a_limit_whose_answer_was_lost_is_as_wanted_again(world: &mut World) {
-    for request in [
-        Request::Declare(Limit::new("api").at_once(2)),
-        Request::Resize(Limit::new("api").at_once(3)),
+    for operation in [
+        Operation::Declare(Limit::new("api").at_once(2)),
+        Operation::Resize(Limit::new("api").at_once(3)),
     ] {
         let mut turn = world.turn();
-        turn.requests.push(request);
+        turn.operations.push(operation);
         for turned in world.take_twice(turn).await {
-            let granted = turned.requests[0];
-            assert!(matches!(granted, Granted::Yes | Granted::Already), "{granted:?}");
+            let done = [OperationOutcome::Yes, OperationOutcome::Already];
+            assert!(done.contains(&turned.operations[0]), "{:?}", turned.operations);
         }
     }
     assert_eq!(world.limits().await.len(), 1);
@@ -375,7 +375,7 @@ pub async fn what_needs_a_limit_that_nobody_has_declared_waits_for_it(world: &mu
     assert_eq!(world.store().counts().await.expect("they are counted").limited, 3);
     assert!(world.limits().await.is_empty());
     let mut turn = world.turn_of(worker);
-    turn.requests.push(Request::Declare(Limit::new("api").at_once(2)));
+    turn.operations.push(Operation::Declare(Limit::new("api").at_once(2)));
     turn.claim = claim(9, 0);
     assert_eq!(world.take(turn).await.claimed.len(), 2, "in the turn that declares it");
     assert_eq!(standing(world, "api").await, (2, 1));
@@ -397,7 +397,7 @@ pub async fn a_larger_limit_lets_through_in_order(world: &mut World) {
         assert!(world.claim(worker, 9).await.is_empty());
     }
     let mut turn = world.turn_of(worker);
-    turn.requests.push(Request::Resize(Limit::new("api").at_once(4)));
+    turn.operations.push(Operation::Resize(Limit::new("api").at_once(4)));
     turn.claim = claim(9, 0);
     let taken: Vec<_> = world.take(turn).await.claimed.iter().map(|task| task.run).collect();
     assert_eq!(taken, [runs[2], runs[0], runs[1]]);
@@ -410,7 +410,7 @@ pub async fn a_limit_that_changes_in_a_turn_is_the_new_one_from_then_on(world: &
     assert!(world.claim(worker, 9).await.is_empty());
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::succeed(&task));
-    turn.requests.push(Request::Resize(Limit::new("api").at_once(3)));
+    turn.operations.push(Operation::Resize(Limit::new("api").at_once(3)));
     turn.claim = claim(9, 0);
     assert_eq!(world.take(turn).await.claimed.len(), 3);
 }
@@ -418,7 +418,7 @@ pub async fn a_limit_that_changes_in_a_turn_is_the_new_one_from_then_on(world: &
 pub async fn a_smaller_limit_takes_nothing_away(world: &mut World) {
     let worker = crowd(world, Limit::new("api").at_once(4), api(), 6).await;
     let taken = world.claim(worker, 9).await;
-    world.request(Request::Resize(Limit::new("api").at_once(2))).await;
+    world.perform_operation(Operation::Resize(Limit::new("api").at_once(2))).await;
     assert_eq!(standing(world, "api").await, (4, 2));
     for (at, task) in taken.iter().enumerate() {
         world.tell(worker, change::succeed(task)).await;
@@ -434,7 +434,7 @@ pub async fn what_is_heavier_than_a_smaller_limit_goes_alone(world: &mut World) 
     let both = world.worker(&[&heavy, &api().build()]).await;
     let light = world.claim(worker, 1).await.remove(0);
     submit_many(world, &heavy, 2).await;
-    world.request(Request::Resize(Limit::new("api").at_once(2))).await;
+    world.perform_operation(Operation::Resize(Limit::new("api").at_once(2))).await;
     let second = world.claim(both, 9).await;
     assert_eq!(second.len(), 1, "a light one beside the light one");
     world.tell(worker, change::succeed(&light)).await;
@@ -503,11 +503,11 @@ pub async fn what_nobody_can_claim_is_not_in_the_way_of_what_somebody_can(world:
         let worker = world.worker_that_knows(queues, knows).await;
         match way {
             "paused queue" => {
-                world.request(Request::Pause(Scope::Queue("other".to_owned()))).await;
+                world.perform_operation(Operation::Pause(Scope::Queue("other".to_owned()))).await;
             }
             "paused run" => {
                 for run in &runs {
-                    world.request(Request::Pause(Scope::Run(*run))).await;
+                    world.perform_operation(Operation::Pause(Scope::Run(*run))).await;
                 }
             }
             _ => {}
@@ -536,8 +536,8 @@ pub async fn who_is_let_through_and_goes_lets_the_next_through(world: &mut World
         world.tell(worker, change::succeed(&holder)).await;
         assert_eq!(standing(world, way).await, (0, 1));
         match way {
-            "cancelled" => drop(world.request(Request::Cancel(first)).await),
-            "paused" => drop(world.request(Request::Pause(Scope::Run(first))).await),
+            "cancelled" => drop(world.perform_operation(Operation::Cancel(first)).await),
+            "paused" => drop(world.perform_operation(Operation::Pause(Scope::Run(first))).await),
             _ => {
                 world.advance(SECOND * 30);
                 world.look().await;
@@ -559,15 +559,15 @@ pub async fn a_task_behind_a_limit_can_be_cancelled_paused_and_time_out(world: &
     let holder = world.claim_one(worker).await;
     let runs = submit_many(world, &plan, 3).await;
     assert!(world.claim(worker, 9).await.is_empty());
-    world.request(Request::Cancel(runs[0].id)).await;
+    world.perform_operation(Operation::Cancel(runs[0].id)).await;
     assert_eq!(standing(world, "api").await, (1, 2));
-    world.request(Request::Pause(Scope::Run(runs[1].id))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(runs[1].id))).await;
     assert_eq!(standing(world, "api").await, (1, 1));
     world.advance(SECOND * 60);
     world.look().await;
     assert_eq!(world.kinds(runs[2].id).await, [Kind::TimedOut]);
     assert_eq!(standing(world, "api").await, (1, 0));
-    world.request(Request::Unpause(Scope::Run(runs[1].id))).await;
+    world.perform_operation(Operation::Unpause(Scope::Run(runs[1].id))).await;
     assert!(world.claim(worker, 9).await.is_empty());
     assert_eq!(standing(world, "api").await, (1, 1));
     world.tell(worker, change::succeed(&holder)).await;
@@ -598,10 +598,10 @@ pub async fn a_thousand_and_more_are_let_through_in_several_turns(world: &mut Wo
     while world.claim_with(worker, claim(1, 0)).await.more {}
     assert_eq!(standing(world, "api").await, (1, 2_500));
     // As many as there is room for, and no more: who looks again finds nothing to do.
-    let turned = world.request(Request::Resize(Limit::new("api").at_once(1_001))).await;
+    let turned = world.perform_operation(Operation::Resize(Limit::new("api").at_once(1_001))).await;
     assert_eq!(turned.alarm, None);
     assert_eq!(standing(world, "api").await, (1, 1_500));
-    world.request(Request::Resize(Limit::new("api").at_once(2_200))).await;
+    world.perform_operation(Operation::Resize(Limit::new("api").at_once(2_200))).await;
     let mut taken = vec![holder];
     for _ in 0..9 {
         taken.extend(world.claim(worker, 5_000).await);
@@ -711,6 +711,6 @@ pub async fn a_limit_kept_further_up_is_a_reason_to_refuse(world: &mut World) {
         world.tell(worker, change::asks(&holder, [release])).await;
         assert_eq!(world.asks(worker, &middle, ask::child(new)).await, None);
         world.tell(worker, change::fail(&middle)).await;
-        world.request(Request::Cancel(top)).await;
+        world.perform_operation(Operation::Cancel(top)).await;
     }
 }

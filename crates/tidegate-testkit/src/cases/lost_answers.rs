@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_core::Backoff;
 use tidegate_core::lifecycle::Kind;
 use tidegate_core::limit::Limit;
-use tidegate_core::store::{Applied, Bytes, Change, Claimed, NewRun, Request, Scope, Turned};
+use tidegate_core::store::{Applied, Bytes, Change, Claimed, NewRun, Operation, Scope, Turned};
 
 /// What was taken, comparable.
 fn taken(turned: &Turned) -> Vec<impl PartialEq + std::fmt::Debug + use<>> {
@@ -92,7 +92,7 @@ pub async fn every_end_of_an_entry_is_yes_again_and_recorded_once(world: &mut Wo
             (&[Applied::Yes][..], &[Applied::Yes][..])
         );
         assert!(second.records.is_empty());
-        world.ask(Request::Cancel(run)).await;
+        world.ask(Operation::Cancel(run)).await;
     }
 }
 
@@ -118,7 +118,7 @@ pub async fn the_end_of_a_run_is_told_again(world: &mut World) {
     let tasks = world.claim(worker, 2).await;
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::fail(&tasks[0]));
-    turn.requests.push(Request::Cancel(gone));
+    turn.operations.push(Operation::Cancel(gone));
     let [first, second] = world.take_twice(turn).await;
     assert_eq!((first.ended.len(), &first.ended), (2, &second.ended));
 }
@@ -232,7 +232,7 @@ pub async fn what_was_lost_is_lost_again(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
-    world.request(Request::Cancel(run)).await;
+    world.perform_operation(Operation::Cancel(run)).await;
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::succeed_with(&task, "out", "in"));
     let [first, second] = world.take_twice(turn).await;
@@ -261,13 +261,13 @@ pub async fn requests_are_as_wanted_again(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let (kept, gone) = (world.submit(&plan).await.id, world.submit(&plan).await.id);
     let mut turn = world.turn();
-    turn.requests.push(Request::Pause(Scope::Run(kept)));
-    turn.requests.push(Request::Cancel(gone));
+    turn.operations.push(Operation::Pause(Scope::Run(kept)));
+    turn.operations.push(Operation::Cancel(gone));
     world.take_twice(turn).await;
     assert!(world.claim(worker, 9).await.is_empty());
     assert_eq!(world.kinds(gone).await, [Kind::Cancelled]);
     let mut turn = world.turn();
-    turn.requests.push(Request::Unpause(Scope::Run(kept)));
+    turn.operations.push(Operation::Unpause(Scope::Run(kept)));
     world.take_twice(turn).await;
     assert_eq!(world.claim(worker, 9).await.len(), 1);
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::lifecycle::{Kind, State, WorkerId};
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{Applied, Change, Claimed, Request, Scope, Turned};
+use tidegate_core::store::{Applied, Change, Claimed, Operation, Scope, Turned};
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome};
 
 fn go() -> WaitId {
@@ -33,7 +33,7 @@ async fn park(world: &mut World, worker: WorkerId, task: &Claimed) {
 async fn signal_and_claim(world: &mut World, worker: WorkerId, run: RunId) -> Turned {
     let signal = world.new_signal(run, "go", "x");
     let mut turn = world.turn_of(worker);
-    turn.requests.push(Request::Signal(signal));
+    turn.operations.push(Operation::Signal(signal));
     turn.claim = claim(9, 0);
     world.take(turn).await
 }
@@ -105,7 +105,7 @@ pub async fn cancelling_a_run_wakes_who_is_parked_on_it(world: &mut World) {
     let on = WaitId::new(WaitKind::Run, other.to_string(), 0);
     let parks = Change { waits: vec![ask::run(other)], ..change::park_on(&task, None, [on]) };
     world.tell(worker, parks).await;
-    world.request(Request::Cancel(other)).await;
+    world.perform_operation(Operation::Cancel(other)).await;
     assert_eq!(world.kinds(run).await, [Kind::Ready]);
 }
 
@@ -152,7 +152,7 @@ pub async fn what_comes_in_the_turn_of_a_park_wakes_it_wherever_it_is_said(world
     world.asks(worker, &task, ask::signal("go", 0)).await;
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::park_on(&task, None, [go()]));
-    turn.requests.push(Request::Signal(world.new_signal(run, "go", "x")));
+    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
     turn.claim = claim(1, 0);
     assert_eq!(keys(&world.take(turn).await.claimed), [task.key]);
 }
@@ -206,11 +206,11 @@ pub async fn a_park_whose_answer_was_lost_is_yes_again_also_when_it_was_woken_si
 pub async fn who_is_woken_in_a_pause_waits_for_its_end(world: &mut World) {
     let (worker, run, task) = begun(world).await;
     park(world, worker, &task).await;
-    world.request(Request::Pause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(run))).await;
     world.send(run, "go", "x").await;
     assert_eq!(world.kinds(run).await, [Kind::Ready]);
     assert!(world.claim(worker, 1).await.is_empty());
-    world.request(Request::Unpause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Unpause(Scope::Run(run))).await;
     assert_eq!(world.claim_one(worker).await.key, task.key);
 }
 
@@ -220,10 +220,10 @@ pub async fn who_is_cancelled_while_parked_receives_nothing_any_more(world: &mut
     let run = world.submit(&both).await.id;
     let tasks = world.claim(worker, 2).await;
     park(world, worker, &tasks[0]).await;
-    world.request(Request::Cancel(run)).await;
+    world.perform_operation(Operation::Cancel(run)).await;
     let late = world.new_signal(run, "go", "x");
-    let granted = world.ask(Request::Signal(late)).await.requests;
-    assert_eq!(granted, [tidegate_core::store::Granted::Already]);
+    let granted = world.ask(Operation::Signal(late)).await.operations;
+    assert_eq!(granted, [tidegate_core::store::OperationOutcome::Already]);
     assert_eq!(world.kinds(run).await, [Kind::Cancelled; 2]);
 }
 
@@ -235,7 +235,7 @@ pub async fn a_parked_task_of_a_failing_run_is_over_and_not_woken(world: &mut Wo
     park(world, worker, &tasks[0]).await;
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::fail(&tasks[1]));
-    turn.requests.push(Request::Signal(world.new_signal(run, "go", "x")));
+    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
     turn.claim = claim(1, 0);
     assert!(world.take(turn).await.claimed.is_empty());
     assert_eq!(world.kinds(run).await, [Kind::Cancelled, Kind::Failed]);

@@ -5,7 +5,7 @@ use crate::{QUEUE, World, chain, change, claim, one};
 use tidegate_core::RunId;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Kind, Reason, State};
-use tidegate_core::store::{Granted, NewRun, Request, Scope};
+use tidegate_core::store::{NewRun, Operation, OperationOutcome, Scope};
 
 fn scopes(run: RunId) -> [Scope; 3] {
     [Scope::Run(run), Scope::Queue(QUEUE.to_owned()), Scope::Store]
@@ -18,7 +18,7 @@ pub async fn while_paused_nothing_starts_and_what_has_begun_goes_on(world: &mut 
         let run = world.submit(&plan).await.id;
         let scope = scopes(run)[at].clone();
         let task = world.claim_one(worker).await;
-        world.request(Request::Pause(scope.clone())).await;
+        world.perform_operation(Operation::Pause(scope.clone())).await;
         world.advance(SECOND);
         world.tell(worker, change::defer(&task, SECOND, "x")).await;
         world.tell(worker, change::resume(&task)).await;
@@ -33,7 +33,7 @@ pub async fn while_paused_nothing_starts_and_what_has_begun_goes_on(world: &mut 
 
         world.advance(SECOND);
         let mut turn = world.turn_of(worker);
-        turn.requests.push(Request::Unpause(scope));
+        turn.operations.push(Operation::Unpause(scope));
         turn.claim = claim(9, 9);
         let claimed = world.take(turn).await.claimed;
         assert_eq!(claimed.len(), 1);
@@ -46,13 +46,13 @@ pub async fn a_pause_stops_its_own_and_nobody_else(world: &mut World) {
     let plan = one().build();
     let worker = world.worker_of(&[QUEUE, "side"], &[&plan]).await;
     let paused = world.submit(&plan).await.id;
-    world.request(Request::Pause(Scope::Run(paused))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(paused))).await;
     assert_eq!(world.view(paused).await.run.paused_at, Some(world.now()));
     let other = world.submit(&plan).await.id;
     assert_eq!(world.claim_one(worker).await.run, other);
     assert!(world.claim(worker, 9).await.is_empty());
 
-    world.request(Request::Pause(Scope::Queue(QUEUE.to_owned()))).await;
+    world.perform_operation(Operation::Pause(Scope::Queue(QUEUE.to_owned()))).await;
     world.submit(&plan).await;
     let new = NewRun { queue: "side".into(), ..world.new_run(&plan) };
     let side = world.submit_run(new).await.id;
@@ -65,7 +65,7 @@ pub async fn what_is_submitted_to_a_paused_queue_or_store_waits(world: &mut Worl
     let worker = world.worker(&[&plan]).await;
     for scope in [Scope::Queue(QUEUE.to_owned()), Scope::Store] {
         let mut turn = world.turn_of(worker);
-        turn.requests.push(Request::Pause(scope.clone()));
+        turn.operations.push(Operation::Pause(scope.clone()));
         turn.submits.push(world.new_run(&plan));
         turn.claim = claim(9, 9);
         let turned = world.take(turn).await;
@@ -74,7 +74,7 @@ pub async fn what_is_submitted_to_a_paused_queue_or_store_waits(world: &mut Worl
         turn.submits.push(world.new_run(&plan));
         turn.claim = claim(9, 9);
         assert!(world.take(turn).await.claimed.is_empty(), "{scope:?}");
-        world.request(Request::Unpause(scope)).await;
+        world.perform_operation(Operation::Unpause(scope)).await;
         assert_eq!(world.claim(worker, 9).await.len(), 2);
     }
 }
@@ -86,12 +86,12 @@ pub async fn what_is_paused_in_a_turn_is_not_taken_in_it(world: &mut World) {
         let run = world.submit(&plan).await.id;
         let scope = scopes(run)[at].clone();
         let mut turn = world.turn_of(worker);
-        turn.requests.push(Request::Pause(scope.clone()));
+        turn.operations.push(Operation::Pause(scope.clone()));
         turn.claim = claim(9, 9);
         let turned = world.take(turn).await;
         assert!(turned.claimed.is_empty() && !turned.more, "{scope:?}");
         let mut turn = world.turn_of(worker);
-        turn.requests.push(Request::Unpause(scope.clone()));
+        turn.operations.push(Operation::Unpause(scope.clone()));
         turn.claim = claim(9, 9);
         assert_eq!(world.take(turn).await.claimed.len(), 1, "{scope:?}");
     }
@@ -102,19 +102,19 @@ pub async fn pausing_twice_is_pausing_once(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     for scope in scopes(run) {
-        let none = world.ask(Request::Unpause(scope.clone())).await;
-        assert_eq!(none.requests, [Granted::Already], "{scope:?}");
-        world.request(Request::Pause(scope.clone())).await;
+        let none = world.ask(Operation::Unpause(scope.clone())).await;
+        assert_eq!(none.operations, [OperationOutcome::Already], "{scope:?}");
+        world.perform_operation(Operation::Pause(scope.clone())).await;
         let since = world.now();
         world.advance(SECOND);
-        let second = world.ask(Request::Pause(scope.clone())).await;
-        assert_eq!(second.requests, [Granted::Already], "{scope:?}");
+        let second = world.ask(Operation::Pause(scope.clone())).await;
+        assert_eq!(second.operations, [OperationOutcome::Already], "{scope:?}");
         if scope == Scope::Run(run) {
             assert_eq!(world.view(run).await.run.paused_at, Some(since));
         }
-        world.request(Request::Unpause(scope.clone())).await;
-        let second = world.ask(Request::Unpause(scope.clone())).await;
-        assert_eq!(second.requests, [Granted::Already], "{scope:?}");
+        world.perform_operation(Operation::Unpause(scope.clone())).await;
+        let second = world.ask(Operation::Unpause(scope.clone())).await;
+        assert_eq!(second.operations, [OperationOutcome::Already], "{scope:?}");
     }
     assert_eq!(world.view(run).await.run.paused_at, None);
     assert_eq!(world.claim(worker, 1).await.len(), 1);
@@ -124,14 +124,14 @@ pub async fn only_a_run_that_is_there_and_open_can_be_paused(world: &mut World) 
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     let nobody = Scope::Run(RunId::new(world.now(), 77));
-    for request in [Request::Pause(nobody.clone()), Request::Unpause(nobody)] {
-        assert_eq!(world.ask(request).await.requests, [Granted::Unknown]);
+    for operation in [Operation::Pause(nobody.clone()), Operation::Unpause(nobody)] {
+        assert_eq!(world.ask(operation).await.operations, [OperationOutcome::Unknown]);
     }
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&task)).await;
-    let turned = world.ask(Request::Pause(Scope::Run(run))).await;
-    assert_eq!(turned.requests, [Granted::Already]);
+    let turned = world.ask(Operation::Pause(Scope::Run(run))).await;
+    assert_eq!(turned.operations, [OperationOutcome::Already]);
     assert_eq!(world.view(run).await.run.paused_at, None);
 }
 
@@ -140,11 +140,11 @@ pub async fn several_pauses_must_all_end(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     for scope in scopes(run) {
-        world.request(Request::Pause(scope)).await;
+        world.perform_operation(Operation::Pause(scope)).await;
     }
     for scope in scopes(run) {
         assert!(world.claim(worker, 9).await.is_empty());
-        world.request(Request::Unpause(scope)).await;
+        world.perform_operation(Operation::Unpause(scope)).await;
     }
     assert_eq!(world.claim(worker, 9).await.len(), 1);
 }
@@ -155,13 +155,13 @@ pub async fn queue_time_stands_still_while_paused(world: &mut World) {
         let run = world.submit(&plan).await.id;
         let scope = scopes(run)[at].clone();
         world.advance(SECOND * 4);
-        world.request(Request::Pause(scope.clone())).await;
+        world.perform_operation(Operation::Pause(scope.clone())).await;
         for _ in 0..5 {
             world.advance(SECOND * 20);
             world.look().await;
             assert_eq!(world.kinds(run).await, [Kind::Ready], "{scope:?}");
         }
-        world.request(Request::Unpause(scope.clone())).await;
+        world.perform_operation(Operation::Unpause(scope.clone())).await;
         world.advance(SECOND * 5);
         world.look().await;
         assert_eq!(world.kinds(run).await, [Kind::Ready], "{scope:?}: one second is left");
@@ -178,23 +178,23 @@ pub async fn of_pauses_that_overlap_each_stretch_counts_once(world: &mut World) 
     let [own, queue, store] = scopes(run);
     let mut at = 0;
     // Paused from 2 to 6, from 8 to 20 and from 22 to 23: seventeen seconds in all.
-    for (when, request) in [
-        (2, Request::Pause(own.clone())),
-        (3, Request::Pause(store.clone())),
-        (4, Request::Unpause(store.clone())),
-        (6, Request::Unpause(own.clone())),
-        (8, Request::Pause(queue.clone())),
-        (10, Request::Pause(own.clone())),
-        (12, Request::Unpause(queue)),
-        (15, Request::Pause(store.clone())),
-        (16, Request::Unpause(own.clone())),
-        (20, Request::Unpause(store)),
-        (22, Request::Pause(own.clone())),
-        (23, Request::Unpause(own)),
+    for (when, operation) in [
+        (2, Operation::Pause(own.clone())),
+        (3, Operation::Pause(store.clone())),
+        (4, Operation::Unpause(store.clone())),
+        (6, Operation::Unpause(own.clone())),
+        (8, Operation::Pause(queue.clone())),
+        (10, Operation::Pause(own.clone())),
+        (12, Operation::Unpause(queue)),
+        (15, Operation::Pause(store.clone())),
+        (16, Operation::Unpause(own.clone())),
+        (20, Operation::Unpause(store)),
+        (22, Operation::Pause(own.clone())),
+        (23, Operation::Unpause(own)),
     ] {
         world.advance(SECOND * (when - at));
         at = when;
-        world.request(request).await;
+        world.perform_operation(operation).await;
     }
     world.advance(SECOND * 3);
     world.look().await;
@@ -206,11 +206,11 @@ pub async fn of_pauses_that_overlap_each_stretch_counts_once(world: &mut World) 
 
 pub async fn a_pause_before_a_task_was_ready_does_not_count(world: &mut World) {
     let plan = one().rules(|rules| rules.queue_timeout = Some(SECOND * 10)).build();
-    world.request(Request::Pause(Scope::Store)).await;
+    world.perform_operation(Operation::Pause(Scope::Store)).await;
     world.advance(SECOND * 100);
     let run = world.submit(&plan).await.id;
     world.advance(SECOND * 5);
-    world.request(Request::Unpause(Scope::Store)).await;
+    world.perform_operation(Operation::Unpause(Scope::Store)).await;
     world.advance(SECOND * 9);
     world.look().await;
     assert_eq!(world.kinds(run).await, [Kind::Ready]);
@@ -222,8 +222,8 @@ pub async fn a_pause_before_a_task_was_ready_does_not_count(world: &mut World) {
 pub async fn a_pause_of_another_queue_or_run_does_not_count(world: &mut World) {
     let plan = one().rules(|rules| rules.queue_timeout = Some(SECOND * 10)).build();
     let (run, other) = (world.submit(&plan).await.id, world.submit(&plan).await.id);
-    world.request(Request::Pause(Scope::Run(other))).await;
-    world.request(Request::Pause(Scope::Queue("side".to_owned()))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(other))).await;
+    world.perform_operation(Operation::Pause(Scope::Queue("side".to_owned()))).await;
     world.advance(SECOND * 10);
     world.look().await;
     assert_eq!(world.kinds(run).await, [Kind::TimedOut]);
@@ -238,12 +238,12 @@ pub async fn a_deadline_does_not_stand_still(world: &mut World) {
         let scope = scopes(run)[at].clone();
         let task = world.claim_one(worker).await;
         world.tell(worker, change::snooze(&task, SECOND)).await;
-        world.request(Request::Pause(scope.clone())).await;
+        world.perform_operation(Operation::Pause(scope.clone())).await;
         world.advance(SECOND * 60);
         world.look().await;
         assert_eq!(world.life(run, 0).await.state, State::TimedOut(Reason::Deadline), "{scope:?}");
         if at > 0 {
-            world.request(Request::Unpause(scope)).await;
+            world.perform_operation(Operation::Unpause(scope)).await;
         }
     }
 }
@@ -256,17 +256,17 @@ pub async fn a_start_time_that_passes_in_a_pause_is_not_lost(world: &mut World) 
         let new = NewRun { not_before: Some(start), ..world.new_run(&plan) };
         let run = world.submit_run(new).await.id;
         let scope = scopes(run)[at].clone();
-        world.request(Request::Pause(scope.clone())).await;
+        world.perform_operation(Operation::Pause(scope.clone())).await;
         world.advance(SECOND * 10);
         assert!(world.claim(worker, 9).await.is_empty());
-        world.request(Request::Unpause(scope)).await;
+        world.perform_operation(Operation::Unpause(scope)).await;
         assert_eq!(world.claim_one(worker).await.run, run);
     }
     let start = world.now() + SECOND * 5;
     let new = NewRun { not_before: Some(start), ..world.new_run(&plan) };
     let run = world.submit_run(new).await.id;
-    world.request(Request::Pause(Scope::Run(run))).await;
-    let turned = world.request(Request::Unpause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(run))).await;
+    let turned = world.perform_operation(Operation::Unpause(Scope::Run(run))).await;
     assert_eq!(turned.alarm, Some(start), "unpaused too early, it still waits");
     assert!(world.claim(worker, 9).await.is_empty());
 }
@@ -274,10 +274,10 @@ pub async fn a_start_time_that_passes_in_a_pause_is_not_lost(world: &mut World) 
 pub async fn tasks_of_a_paused_run_are_counted_as_such(world: &mut World) {
     let plan = crate::plan("p").task("a", &[]).task("b", &[]).build();
     let run = world.submit(&plan).await.id;
-    world.request(Request::Pause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(run))).await;
     let counts = world.store().counts().await.expect("they are counted");
     assert_eq!((counts.ready, counts.paused), (0, 2));
-    world.request(Request::Unpause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Unpause(Scope::Run(run))).await;
     let counts = world.store().counts().await.expect("they are counted");
     assert_eq!((counts.ready, counts.paused), (2, 0));
 }
@@ -287,7 +287,7 @@ pub async fn a_paused_run_can_end(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
-    world.request(Request::Pause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(run))).await;
     world.tell(worker, change::succeed(&task)).await;
     let end = Some((RunOutcome::Succeeded, world.now()));
     assert_eq!(world.view(run).await.run.ended, end);

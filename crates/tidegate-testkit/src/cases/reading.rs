@@ -5,8 +5,8 @@ use crate::{QUEUE, World, ask, chain, change, claim, one, plan};
 use tidegate_core::graph::{OnFailure, RunOutcome};
 use tidegate_core::lifecycle::{Activity, CancelledBy, Failure, Fence, Kind, Life, Reason, State};
 use tidegate_core::store::{
-    Counts, Happened, Knows, NewRun, NewWorker, Record, Request, RunKey, RunsPage, Scope, TaskKey,
-    WhyUnserved, WorkerView,
+    Counts, Happened, Knows, NewRun, NewWorker, Operation, Record, RunKey, RunsPage, Scope,
+    TaskKey, WhyUnserved, WorkerView,
 };
 use tidegate_core::{Backoff, RunId};
 
@@ -190,7 +190,7 @@ pub async fn of_several_runs_those_that_are_over_or_gone_are_told(world: &mut Wo
     }
     let task = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&task)).await;
-    world.request(Request::Cancel(runs[1])).await;
+    world.perform_operation(Operation::Cancel(runs[1])).await;
     let asked = [runs.clone(), vec![RunId::from_u128(7)]].concat();
     let ended = world.store().ended(asked).await.expect("the store answers");
     let (succeeded, cancelled) = (Some(RunOutcome::Succeeded), Some(RunOutcome::Cancelled));
@@ -367,7 +367,7 @@ pub async fn a_listed_run_is_what_it_is_when_looked_at(world: &mut World) {
     let task = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&task)).await;
     let paused = world.submit(&plan).await.id;
-    world.request(Request::Pause(Scope::Run(paused))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(paused))).await;
     let page = RunsPage { limit: 9, ..RunsPage::default() };
     let listed = world.store().runs(page).await.expect("runs can be listed");
     assert_eq!(listed, [world.view(paused).await.run, world.view(ended).await.run]);
@@ -385,7 +385,7 @@ pub async fn tasks_are_counted_where_they_stand(world: &mut World) {
     let new = NewRun { not_before: later, ..world.new_run(&plan) };
     world.submit_run(new).await;
     let paused = world.submit(&plan).await.id;
-    world.request(Request::Pause(Scope::Run(paused))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(paused))).await;
     let tasks = world.claim_with(worker, claim(2, 1)).await.claimed;
     let expected = Counts { ready: 1, future: 2, paused: 2, running: 3, ..Counts::default() };
     assert_eq!(counts(world).await, expected);

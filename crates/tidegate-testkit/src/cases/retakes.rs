@@ -5,7 +5,7 @@ use super::limits::{api, crowd, keyed, plan_of_api, standing, submit_many};
 use crate::{World, ask, change, claim, one, plan};
 use tidegate_core::limit::Limit;
 use tidegate_core::plan::LimitUse;
-use tidegate_core::store::{Change, Request};
+use tidegate_core::store::{Change, Operation};
 use tidegate_core::wait::{WaitOp, WaitOutcome};
 
 pub async fn a_wait_may_give_limits_back(world: &mut World) {
@@ -147,7 +147,7 @@ pub async fn a_limit_that_grows_in_the_turn_that_asks_for_it_is_taken(world: &mu
     world.claim_one(worker).await;
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::asks(&task, [WaitOp::Retake(0)]));
-    turn.requests.push(Request::Resize(Limit::new("api").at_once(2)));
+    turn.operations.push(Operation::Resize(Limit::new("api").at_once(2)));
     assert_eq!(world.take(turn).await.ask_again, [(task.key, task.life.fence)]);
     assert_eq!(standing(world, "api").await, (2, 0));
 }
@@ -254,7 +254,7 @@ pub async fn who_goes_while_it_waits_for_its_limits_is_not_waited_for(world: &mu
         assert_eq!(world.asks(worker, &task, WaitOp::Retake(0)).await, None);
         world.advance(SECOND);
         match way {
-            "cancel" => drop(world.request(Request::Cancel(task.run)).await),
+            "cancel" => drop(world.perform_operation(Operation::Cancel(task.run)).await),
             "hand back" => drop(world.tell(worker, change::hand_back(&task)).await),
             _ => {
                 world.kill(worker).await;

@@ -8,7 +8,9 @@ use tidegate_core::graph::{OnFailure, RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Kind, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::retention::{Aged, Prune, Pruned};
-use tidegate_core::store::{Applied, Claimed, Granted, NewRun, Request, RunsPage, Scope};
+use tidegate_core::store::{
+    Applied, Claimed, NewRun, Operation, OperationOutcome, RunsPage, Scope,
+};
 use tidegate_core::wait::{WaitId, WaitKind, WaitOutcome};
 use tidegate_core::{Backoff, RunId};
 
@@ -82,9 +84,9 @@ pub async fn what_ended_before_goes_with_all_that_belongs_to_it_and_nothing_else
         store.explain(key.task(TaskIndex::from_u32(1)), world.now()).await.expect("it is asked"),
         None
     );
-    assert_eq!(world.ask(Request::Cancel(old)).await.requests, [Granted::Unknown]);
+    assert_eq!(world.ask(Operation::Cancel(old)).await.operations, [OperationOutcome::Unknown]);
     let signal = world.new_signal(old, "s", "1");
-    assert_eq!(world.ask(Request::Signal(signal)).await.requests, [Granted::Unknown]);
+    assert_eq!(world.ask(Operation::Signal(signal)).await.operations, [OperationOutcome::Unknown]);
 }
 
 pub async fn an_open_run_stays_however_old_it_is(world: &mut World) {
@@ -94,7 +96,7 @@ pub async fn an_open_run_stays_however_old_it_is(world: &mut World) {
     let first = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&first)).await;
     let cancelled = world.submit(&plan).await.id;
-    world.request(Request::Cancel(cancelled)).await;
+    world.perform_operation(Operation::Cancel(cancelled)).await;
     world.advance(DAY);
     assert_eq!(prune_runs(world).await, [cancelled], "it stands behind one that stays");
     let second = world.claim_one(worker).await;
@@ -137,8 +139,8 @@ pub async fn a_child_that_goes_on_after_its_parents_run_is_gone_is_its_own(world
     world.advance(DAY);
     assert_eq!(prune_runs(world).await, [task.run]);
     let its = world.claim_one(below).await;
-    world.request(Request::Pause(Scope::Run(child))).await;
-    world.request(Request::Unpause(Scope::Run(child))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(child))).await;
+    world.perform_operation(Operation::Unpause(Scope::Run(child))).await;
     world.tell(below, change::succeed(&its)).await;
     world.advance(SECOND);
     assert_eq!(prune_runs(world).await, [child]);
@@ -262,7 +264,7 @@ pub async fn what_is_said_of_a_task_of_a_gone_run_is_lost(world: &mut World) {
     let root = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&root)).await;
     let tasks = world.claim(worker, 300).await;
-    world.request(Request::Cancel(run)).await;
+    world.perform_operation(Operation::Cancel(run)).await;
     world.advance(DAY);
     let step = Prune { most: 5, ..Prune::new(Aged::Runs, world.now()) };
     let mut next = Some(step);
@@ -447,10 +449,10 @@ pub async fn pauses_words_and_signals_go_with_their_run(world: &mut World) {
     let run = world.submit(&plan).await.id;
     world.claim_one(worker).await;
     world.send(run, "s", "1").await;
-    world.request(Request::Pause(Scope::Run(run))).await;
-    world.request(Request::Unpause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(run))).await;
+    world.perform_operation(Operation::Unpause(Scope::Run(run))).await;
     let mut turn = world.turn_of(other);
-    turn.requests.push(Request::Cancel(run));
+    turn.operations.push(Operation::Cancel(run));
     world.take(turn).await;
     world.advance(DAY);
     assert_eq!(prune_runs(world).await, [run]);

@@ -9,7 +9,7 @@ use tidegate_core::RunId;
 use tidegate_core::graph::{OnFailure, RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Kind, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Claimed, NewRun, Parent, Refusal, Request, RetryOf};
+use tidegate_core::store::{Claimed, NewRun, Operation, Parent, Refusal, RetryOf};
 use tidegate_core::wait::{WaitId, WaitKind};
 
 use Kind::{Ready, Succeeded};
@@ -174,7 +174,7 @@ pub async fn items_are_taken_over_past_retries_that_were_stopped_before_they_beg
     for _ in 0..3 {
         last = retry(world, last, &plan).await;
         assert_eq!(taken_over(world, last).await, ["a"]);
-        world.ask(Request::Cancel(last)).await;
+        world.ask(Operation::Cancel(last)).await;
     }
     retry(world, last, &plan).await;
     let (_, its) = begin_items(world, worker, &["x", "y"], TaskPlan::default()).await;
@@ -194,7 +194,7 @@ pub async fn items_run_again_where_a_retry_between_has_done_again_what_is_above_
     let between = submit(world, new).await.expect("it is retried").id;
     let first = world.claim_one(worker).await;
     world.tell(worker, end_of(&first, &[], 2)).await;
-    world.ask(Request::Cancel(between)).await;
+    world.ask(Operation::Cancel(between)).await;
     let new = retry(world, between, &plan).await;
     assert_eq!(taken_over(world, new).await, ["a"]);
     // What comes before them has returned something else since.

@@ -8,7 +8,7 @@ use tidegate_core::lifecycle::{Kind, Life, Rules, WorkerId};
 use tidegate_core::plan::Plan;
 use tidegate_core::retention::{Aged, Prune};
 use tidegate_core::store::{
-    Applied, Bytes, Change, Claimed, Happened, NewRun, Refusal, Request, RetryOf, Submitted,
+    Applied, Bytes, Change, Claimed, Happened, NewRun, Operation, Refusal, RetryOf, Submitted,
 };
 use tidegate_core::{Backoff, RunId, TaskExecutionId};
 
@@ -309,7 +309,7 @@ pub async fn a_cancelled_run_is_retried(world: &mut World) {
     let first = world.claim_one(worker).await;
     world.tell(worker, end_of(&first, &[], 1)).await;
     world.claim_one(worker).await;
-    world.request(Request::Cancel(old)).await;
+    world.perform_operation(Operation::Cancel(old)).await;
     assert_eq!(world.kinds(old).await, [Succeeded, Cancelled, Cancelled]);
     let new = retry(world, old, &plan).await;
     assert_eq!(taken_over(world, new).await, ["t0"]);

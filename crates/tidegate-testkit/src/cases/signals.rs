@@ -7,7 +7,7 @@ use tidegate_core::RunId;
 use tidegate_core::graph::OnFailure;
 use tidegate_core::lifecycle::{Kind, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Bytes, Claimed, Granted, NewRun, Parent, Request, Turned};
+use tidegate_core::store::{Bytes, Claimed, NewRun, Operation, OperationOutcome, Parent, Turned};
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome};
 
 fn two() -> Sketch {
@@ -36,9 +36,9 @@ fn answers(turned: &Turned) -> Vec<(i64, u32, Option<WaitOutcome>)> {
 async fn send_by(world: &mut World, worker: WorkerId, run: RunId, body: &str) -> Turned {
     let signal = world.new_signal(run, "go", body);
     let mut turn = world.turn_of(worker);
-    turn.requests.push(Request::Signal(signal));
+    turn.operations.push(Operation::Signal(signal));
     let turned = world.take(turn).await;
-    assert_eq!(turned.requests, [Granted::Yes]);
+    assert_eq!(turned.operations, [OperationOutcome::Yes]);
     turned
 }
 
@@ -71,7 +71,7 @@ pub async fn a_signal_and_the_wait_for_it_meet_in_one_turn(world: &mut World) {
     let (worker, run, tasks) = begun(world, one()).await;
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::asks(&tasks[0], [ask::signal("go", 0)]));
-    turn.requests.push(Request::Signal(world.new_signal(run, "go", "x")));
+    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
     let turned = world.take(turn).await;
     let task = tasks[0].key.0;
     assert_eq!(answers(&turned), [(task, 0, None), (task, 0, Some(ask::value("x")))]);
@@ -82,7 +82,7 @@ pub async fn a_signal_may_bring_nothing(world: &mut World) {
     let (worker, run, tasks) = begun(world, one()).await;
     let signal = world.new_signal(run, "go", "");
     let none = tidegate_core::wait::NewSignal { body: None, ..signal };
-    world.request(Request::Signal(none)).await;
+    world.perform_operation(Operation::Signal(none)).await;
     let answer = world.asks(worker, &tasks[0], ask::signal("go", 0)).await;
     assert_eq!(answer, Some(WaitOutcome::Value(None)));
 }
@@ -145,7 +145,7 @@ pub async fn several_signals_in_one_turn_go_to_several_waits(world: &mut World) 
     }
     let mut turn = world.turn_of(worker);
     for body in ["first", "second", "third"] {
-        turn.requests.push(Request::Signal(world.new_signal(run, "go", body)));
+        turn.operations.push(Operation::Signal(world.new_signal(run, "go", body)));
     }
     let turned = world.take(turn).await;
     let expected = [
@@ -160,14 +160,14 @@ pub async fn several_signals_in_one_turn_go_to_several_waits(world: &mut World) 
 pub async fn a_run_that_is_over_or_unknown_receives_nothing(world: &mut World) {
     let (worker, run, tasks) = begun(world, one()).await;
     let unknown = world.new_signal(RunId::from_u128(7), "go", "x");
-    assert_eq!(world.ask(Request::Signal(unknown)).await.requests, [Granted::Unknown]);
+    assert_eq!(world.ask(Operation::Signal(unknown)).await.operations, [OperationOutcome::Unknown]);
     // What ends it may be said in the same turn, before.
     let mut turn = world.turn_of(worker);
     turn.changes.push(change::succeed(&tasks[0]));
-    turn.requests.push(Request::Signal(world.new_signal(run, "go", "x")));
-    assert_eq!(world.take(turn).await.requests, [Granted::Already]);
+    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
+    assert_eq!(world.take(turn).await.operations, [OperationOutcome::Already]);
     let late = world.new_signal(run, "go", "x");
-    assert_eq!(world.ask(Request::Signal(late)).await.requests, [Granted::Already]);
+    assert_eq!(world.ask(Operation::Signal(late)).await.operations, [OperationOutcome::Already]);
 }
 
 pub async fn a_signal_sent_in_a_turn_whose_answer_was_lost_is_not_doubled(world: &mut World) {
@@ -178,9 +178,9 @@ pub async fn a_signal_sent_in_a_turn_whose_answer_was_lost_is_not_doubled(world:
             assert_eq!(world.asks(worker, &tasks[0], ask::signal("go", number)).await, None);
         }
         let mut turn = world.turn();
-        turn.requests.push(Request::Signal(world.new_signal(run, "go", "x")));
+        turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
         for turned in world.take_twice(turn).await {
-            assert_eq!(turned.requests, [Granted::Yes]);
+            assert_eq!(turned.operations, [OperationOutcome::Yes]);
         }
         let answer = world.asks(worker, &tasks[0], ask::signal("go", number)).await;
         assert_eq!(answer, Some(ask::value("x")));
@@ -194,15 +194,19 @@ pub async fn a_signal_whose_answer_was_lost_was_sent_also_when_its_run_has_ended
 ) {
     let (worker, run, tasks) = begun(world, one()).await;
     let mut turn = world.turn();
-    turn.requests.push(Request::Signal(world.new_signal(run, "go", "x")));
+    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
     world.take(turn.clone()).await;
     world.tell(worker, change::succeed(&tasks[0])).await;
     turn.again = true;
-    assert_eq!(world.take(turn).await.requests, [Granted::Yes]);
+    assert_eq!(world.take(turn).await.operations, [OperationOutcome::Yes]);
     let mut never = world.turn();
-    never.requests.push(Request::Signal(world.new_signal(run, "go", "x")));
+    never.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
     never.again = true;
-    assert_eq!(world.take(never).await.requests, [Granted::Already], "this one never arrived");
+    assert_eq!(
+        world.take(never).await.operations,
+        [OperationOutcome::Already],
+        "this one never arrived"
+    );
 }
 
 pub async fn a_signal_of_a_wait_that_is_closed_goes_to_the_next_who_waits(world: &mut World) {
@@ -283,7 +287,7 @@ pub async fn who_is_cancelled_behind_its_workers_back_is_told_with_its_next_turn
     world: &mut World,
 ) {
     let (worker, run, tasks) = begun(world, one()).await;
-    world.request(Request::Cancel(run)).await;
+    world.perform_operation(Operation::Cancel(run)).await;
     let turn = world.turn_of(worker);
     let told = world.take(turn).await.told;
     assert_eq!(told.len(), 1);
@@ -361,5 +365,5 @@ pub async fn a_signal_to_a_run_of_items_goes_to_the_run_whose_items_they_are(wor
     assert_eq!(world.asks(worker, &each, ask::signal("go", 1)).await, Some(ask::value("y")));
     world.tell(worker, change::succeed(&each)).await;
     let late = world.new_signal(to_items, "go", "z");
-    assert_eq!(world.ask(Request::Signal(late)).await.requests, [Granted::Already]);
+    assert_eq!(world.ask(Operation::Signal(late)).await.operations, [OperationOutcome::Already]);
 }

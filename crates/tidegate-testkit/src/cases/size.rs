@@ -5,7 +5,7 @@ use crate::{World, change, claim, fan, one};
 use tidegate_core::ERROR_MAX;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::Kind;
-use tidegate_core::store::{Applied, Change, Request};
+use tidegate_core::store::{Applied, Change, Operation};
 
 pub async fn a_run_of_a_thousand_tasks_goes_through(world: &mut World) {
     let plan = fan(998).build();
@@ -29,7 +29,7 @@ pub async fn a_run_of_a_thousand_tasks_goes_through(world: &mut World) {
 pub async fn a_run_of_a_thousand_tasks_is_cancelled_in_one_turn(world: &mut World) {
     let plan = fan(998).build();
     let run = world.submit(&plan).await.id;
-    let turned = world.request(Request::Cancel(run)).await;
+    let turned = world.perform_operation(Operation::Cancel(run)).await;
     assert_eq!((turned.records.len(), turned.ended.len()), (1_000, 1));
     assert!(world.kinds(run).await.iter().all(|kind| *kind == Kind::Cancelled));
 }

@@ -5,7 +5,7 @@ use crate::{QUEUE, World, ask, chain, change, claim, one, plan};
 use std::sync::Arc;
 use tidegate_core::limit::Limit;
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{NewRun, Refusal, Request, Scope, Submitted};
+use tidegate_core::store::{NewRun, Operation, Refusal, Scope, Submitted};
 
 /// Submits these runs in one turn, to queues in which so many may wait; nobody takes them.
 async fn submits(
@@ -92,14 +92,14 @@ pub async fn what_cannot_start_yet_waits_too(world: &mut World) {
     let later = NewRun { not_before: Some(world.now() + SECOND), ..world.new_run(&plan) };
     world.submit_run(later).await;
     let paused = world.submit(&plan).await.id;
-    world.request(Request::Pause(Scope::Run(paused))).await;
+    world.perform_operation(Operation::Pause(Scope::Run(paused))).await;
     world.submit(&limited).await;
     world.submit(&limited).await;
     // One of these begins, and the other stands behind the limit.
     assert_eq!(world.claim(worker, 2).await.len(), 1);
     assert!(!is_taken_in(world, 3, &plan).await);
     assert!(is_taken_in(world, 4, &plan).await);
-    world.request(Request::Cancel(paused)).await;
+    world.perform_operation(Operation::Cancel(paused)).await;
     assert!(is_taken_in(world, 4, &plan).await, "what was cancelled does not");
     assert!(!is_taken_in(world, 4, &plan).await);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::graph::{OnFailure, RunOutcome};
 use tidegate_core::lifecycle::{Fence, Kind, WorkerId};
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{Applied, Change, Claimed, NewRun, Request};
+use tidegate_core::store::{Applied, Change, Claimed, NewRun, Operation};
 use tidegate_core::wait::{Awaited, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{Backoff, RunId, Timestamp};
 
@@ -356,7 +356,7 @@ pub async fn a_wait_for_a_run_ends_with_that_run_and_in_its_way(world: &mut Worl
     }
     let run = world.submit(&other).await.id;
     assert_eq!(world.asks(worker, &task, ask::run(run)).await, None);
-    world.request(Request::Cancel(run)).await;
+    world.perform_operation(Operation::Cancel(run)).await;
     let ended = Some(WaitOutcome::Ended(RunOutcome::Cancelled));
     assert_eq!(world.asks(worker, &task, ask::run(run)).await, ended);
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tidegate_core::dispatcher::{End, Input, Said, SubmitError, Ticket};
 use tidegate_core::lifecycle::{Event, Fence, WorkerId};
 use tidegate_core::store::{
-    Applied, Bytes, Change, Granted, NewRun, Parent, Refusal, Request, Store, StoreError,
-    Submitted, Turn,
+    Applied, Bytes, Change, NewRun, Operation, OperationOutcome, Parent, Refusal, Store,
+    StoreError, Submitted, Turn,
 };
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp};
 use tidegate_core::{RunId, TaskExecutionId};
@@ -23,7 +23,7 @@ impl World {
         self.trace.add(format_args!("w{} is asked: {}", process.id.0, Words(&asked)));
         process.dispatcher.handle(match asked {
             Asked::Submit(run) => Input::Submit(run, Ticket(ticket)),
-            Asked::Request(request, _) => Input::Request(request, Ticket(ticket)),
+            Asked::Operation(operation, _) => Input::Operation(operation, Ticket(ticket)),
         });
         self.stir(at)
     }
@@ -35,7 +35,7 @@ impl World {
             self.trace.add(format_args!("somebody asks: {}", Words(asked)));
             match asked.clone() {
                 Asked::Submit(run) => turn.submits.push(run),
-                Asked::Request(request, _) => turn.requests.push(request),
+                Asked::Operation(operation, _) => turn.operations.push(operation),
             }
         }
         let loses_answer = self.outsiders_err && self.chance.one_in(4);
@@ -44,7 +44,8 @@ impl World {
             self.trace.add(format_args!("somebody is not answered, and asks again"));
             turned = self.take(Arc::new(Turn { again: true, ..turn }))?;
         }
-        let (mut submits, mut requests) = (turned.submits.into_iter(), turned.requests.into_iter());
+        let (mut submits, mut operations) =
+            (turned.submits.into_iter(), turned.operations.into_iter());
         for asked in asked {
             self.tickets += 1;
             let ticket = self.tickets;
@@ -54,8 +55,8 @@ impl World {
                     let submitted = submits.next().expect("every submit is answered");
                     self.submitted(ticket, submitted.map_err(SubmitError::Refused))?;
                 }
-                Asked::Request(..) => {
-                    let granted = requests.next().expect("every request is answered");
+                Asked::Operation(..) => {
+                    let granted = operations.next().expect("every operation is answered");
                     self.granted(ticket, Ok(granted))?;
                 }
             }
@@ -103,13 +104,17 @@ impl World {
         }
     }
 
-    pub(super) fn granted(&mut self, ticket: u64, answer: Result<Granted, StoreError>) -> Checked {
-        let Some((_, Asked::Request(request, was_known))) = self.asked.remove(&ticket) else {
-            return Err(format!("request {ticket} is answered twice, or was never made"));
+    pub(super) fn granted(
+        &mut self,
+        ticket: u64,
+        answer: Result<OperationOutcome, StoreError>,
+    ) -> Checked {
+        let Some((_, Asked::Operation(operation, was_known))) = self.asked.remove(&ticket) else {
+            return Err(format!("operation {ticket} is answered twice, or was never made"));
         };
         let Ok(granted) = answer else { return Ok(()) };
-        match (&request, granted) {
-            (Request::Cancel(id), Granted::Yes) => {
+        match (&operation, granted) {
+            (Operation::Cancel(id), OperationOutcome::Yes) => {
                 self.summary.cancels += 1;
                 let drawn = self.ledger.runs.get_mut(id).expect("what is cancelled was drawn");
                 drawn.cancelled = true;
@@ -118,19 +123,19 @@ impl World {
                     false => Ok(()),
                 }
             }
-            (Request::Signal(_), Granted::Yes) => {
+            (Operation::Signal(_), OperationOutcome::Yes) => {
                 self.summary.signals += 1;
                 Ok(())
             }
-            (Request::Resize(_), Granted::Yes) => {
+            (Operation::Resize(_), OperationOutcome::Yes) => {
                 self.summary.resizes += 1;
                 Ok(())
             }
-            (Request::Pause(_), Granted::Yes) => {
+            (Operation::Pause(_), OperationOutcome::Yes) => {
                 self.summary.pauses += 1;
                 Ok(())
             }
-            (Request::Cancel(id), Granted::Unknown) if was_known => {
+            (Operation::Cancel(id), OperationOutcome::Unknown) if was_known => {
                 Err(format!("run {id} was acknowledged and is unknown"))
             }
             _ => Ok(()),
@@ -192,7 +197,7 @@ struct Words<'a>(&'a Asked);
 impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Asked::Request(request, _) => write!(f, "{request:?}"),
+            Asked::Operation(operation, _) => write!(f, "{operation:?}"),
             Asked::Submit(run) => {
                 let (id, workflow) = (run.id, run.plan.workflow());
                 let (queue, policy) = (&run.queue, run.plan.on_failure());

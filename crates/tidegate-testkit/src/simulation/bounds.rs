@@ -8,7 +8,7 @@ use tidegate_core::lifecycle::Fence;
 use tidegate_core::limit::{Limit, LimitKey};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::TaskPlan;
-use tidegate_core::store::{Granted, Request, Store, TaskKey, Turn, Turned};
+use tidegate_core::store::{Operation, OperationOutcome, Store, TaskKey, Turn, Turned};
 
 /// What is known of limits.
 #[derive(Default)]
@@ -39,8 +39,8 @@ impl Bounds {
         turn: &Turn,
         turned: &Turned,
     ) -> Result<(), String> {
-        for (request, granted) in turn.requests.iter().zip(&turned.requests) {
-            self.granted(request, *granted)?;
+        for (operation, granted) in turn.operations.iter().zip(&turned.operations) {
+            self.granted(operation, *granted)?;
         }
         for claimed in &turned.claimed {
             let fence = claimed.life.fence;
@@ -66,8 +66,8 @@ impl Bounds {
             let before = self.in_use.get(&key).copied().unwrap_or(0);
             let bound = state.limit.most_at_once().unwrap_or(u32::MAX);
             // Where a limit was made smaller, nothing is taken away; what is heavier goes alone.
-            let is_resized = turn.requests.iter().any(|request| match request {
-                Request::Resize(limit) => limit.name() == state.limit.name(),
+            let is_resized = turn.operations.iter().any(|operation| match operation {
+                Operation::Resize(limit) => limit.name() == state.limit.name(),
                 _ => false,
             });
             if !is_resized && state.in_use > bound && state.in_use > before && state.in_use > one {
@@ -101,21 +101,23 @@ impl Bounds {
         rates.map(Limit::name).any(|name| words.contains(&format!("limit \"{name}\"")))
     }
 
-    fn granted(&mut self, request: &Request, granted: Granted) -> Result<(), String> {
-        let (Request::Declare(limit) | Request::Resize(limit)) = request else { return Ok(()) };
+    fn granted(&mut self, operation: &Operation, granted: OperationOutcome) -> Result<(), String> {
+        let (Operation::Declare(limit) | Operation::Resize(limit)) = operation else {
+            return Ok(());
+        };
         let before = self.declared.get(limit.name());
-        let right = match (request, granted, before) {
-            (Request::Declare(_), Granted::Yes, None) => true,
-            (Request::Declare(_), Granted::Differs, Some(before)) => before != limit,
-            (_, Granted::Already, Some(before)) => before == limit,
-            (Request::Resize(_), Granted::Yes, Some(_)) => true,
-            (Request::Resize(_), Granted::Unknown, None) => true,
+        let right = match (operation, granted, before) {
+            (Operation::Declare(_), OperationOutcome::Yes, None) => true,
+            (Operation::Declare(_), OperationOutcome::Differs, Some(before)) => before != limit,
+            (_, OperationOutcome::Already, Some(before)) => before == limit,
+            (Operation::Resize(_), OperationOutcome::Yes, Some(_)) => true,
+            (Operation::Resize(_), OperationOutcome::Unknown, None) => true,
             _ => false,
         };
         if !right {
-            return Err(format!("{request:?} is answered {granted:?}, and it was {before:?}"));
+            return Err(format!("{operation:?} is answered {granted:?}, and it was {before:?}"));
         }
-        if granted == Granted::Yes {
+        if granted == OperationOutcome::Yes {
             self.declared.insert(limit.name().to_owned(), limit.clone());
             self.begun.retain(|begun, _| *begun.name != *limit.name());
         }

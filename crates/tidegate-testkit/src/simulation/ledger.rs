@@ -12,7 +12,7 @@ use tidegate_core::limit::LimitKey;
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Applied, Parent, Request, RunKey, RunView, RunsPage, Scope, Store, StoreError, TaskKey,
+    Applied, Operation, Parent, RunKey, RunView, RunsPage, Scope, Store, StoreError, TaskKey,
     TaskView, Turn, Turned,
 };
 use tidegate_core::wait::{Awaited, WaitId, WaitOp};
@@ -300,8 +300,8 @@ impl Ledger {
             self.late = self.latest;
         }
         self.latest = self.latest.max(Some(turn.now));
-        for request in &turn.requests {
-            self.note(request);
+        for operation in &turn.operations {
+            self.note(operation);
         }
         for (change, applied) in turn.changes.iter().zip(&turned.changes) {
             let Applied::Lost { actual } = applied else { continue };
@@ -410,12 +410,12 @@ impl Ledger {
         }
     }
 
-    fn note(&mut self, request: &Request) {
-        match request {
-            Request::Pause(Scope::Store) => self.store_is_paused = true,
-            Request::Unpause(Scope::Store) => self.store_is_paused = false,
-            Request::Pause(Scope::Queue(queue)) => drop(self.paused_queues.insert(queue.clone())),
-            Request::Unpause(Scope::Queue(queue)) => drop(self.paused_queues.remove(queue)),
+    fn note(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Pause(Scope::Store) => self.store_is_paused = true,
+            Operation::Unpause(Scope::Store) => self.store_is_paused = false,
+            Operation::Pause(Scope::Queue(queue)) => drop(self.paused_queues.insert(queue.clone())),
+            Operation::Unpause(Scope::Queue(queue)) => drop(self.paused_queues.remove(queue)),
             _ => {}
         }
     }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::lifecycle::{Event, Kind};
-use tidegate_core::store::{Applied, Change, Granted, Request, TaskKey, Turn, TurnId, Turned};
+use tidegate_core::store::{
+    Applied, Change, Operation, OperationOutcome, TaskKey, Turn, TurnId, Turned,
+};
 use tidegate_core::wait::{NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome};
 
 /// A signal, by what it brings: no two bring the same.
@@ -36,8 +38,8 @@ impl Post {
         turn: &Turn,
         turned: &Turned,
     ) -> Result<(), String> {
-        for (request, granted) in turn.requests.iter().zip(&turned.requests) {
-            if let Request::Signal(signal) = request {
+        for (operation, granted) in turn.operations.iter().zip(&turned.operations) {
+            if let Operation::Signal(signal) = operation {
                 self.sent(ledger, signal, *granted)?;
             }
         }
@@ -85,14 +87,14 @@ impl Post {
         &mut self,
         ledger: &Ledger,
         signal: &NewSignal,
-        granted: Granted,
+        granted: OperationOutcome,
     ) -> Result<(), String> {
         let Some(run) = ledger.addressed(signal.run) else { return Ok(()) };
         let brought = signal.body.clone().expect("what is sent here brings something");
         let sent = self.sent.entry((run, signal.name.clone())).or_default();
         match granted {
-            Granted::Yes if !sent.contains(&brought) => sent.push(brought),
-            Granted::Already if ledger.open.contains(&run) => {
+            OperationOutcome::Yes if !sent.contains(&brought) => sent.push(brought),
+            OperationOutcome::Already if ledger.open.contains(&run) => {
                 return Err(format!("run {run} is open and takes no signal"));
             }
             _ => {}

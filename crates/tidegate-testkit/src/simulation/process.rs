@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_core::dispatcher::{Dispatcher, End, Input, Said};
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
-use tidegate_core::slot::{Lane, Moment, Request, SlotBook, Ticket, Turn as Place};
+use tidegate_core::slot::{Lane, Moment, SlotBook, SlotRequest, Ticket, Turn as Place};
 use tidegate_core::store::{
     Applied, Bytes, Claimed, NewRun, Parent, RunKey, StoreError, TaskKey, Turn, TurnId, Turned,
 };
@@ -146,7 +146,7 @@ impl Released {
 impl Entry {
     /// Whether its body was entered.
     pub(super) fn has_begun(&self) -> bool {
-        !matches!(self.stage, Stage::New | Stage::Lines | Stage::Granted | Stage::Asks(_))
+        !matches!(self.stage, Stage::New | Stage::Lines | Stage::OperationOutcome | Stage::Asks(_))
     }
 }
 
@@ -158,7 +158,7 @@ pub(super) enum Stage {
     /// Stands in line for its first slot.
     Lines,
     /// Has its first slot.
-    Granted,
+    OperationOutcome,
     /// Wants leave to enter, and has it or not.
     Asks(bool),
     /// Computes, since and until.
@@ -385,7 +385,7 @@ impl Process {
         let entry = self.entries.get_mut(&name).expect("who steps is there");
         match entry.stage {
             Stage::New => self.line_up(name, Lane::Start, now),
-            Stage::Granted => {
+            Stage::OperationOutcome => {
                 entry.stage = Stage::Asks(!entry.asks);
                 let asks = entry.asks;
                 self.say(name, Said::Begins);
@@ -632,7 +632,7 @@ impl Process {
         let entry = self.entries.get_mut(&name).expect("who lines up is there");
         let weight = entry.weight;
         let (lines, granted) = match lane {
-            Lane::Start => (Stage::Lines, Stage::Granted),
+            Lane::Start => (Stage::Lines, Stage::OperationOutcome),
             Lane::Resume => (Stage::LinesAgain, Stage::GrantedAgain),
         };
         if self.book.try_take(weight) {
@@ -640,9 +640,9 @@ impl Process {
             return;
         }
         let since = Moment(now.as_micros().saturating_mul(1_000));
-        let request = Request { lane, weight, priority: entry.priority, since };
+        let operation = SlotRequest { lane, weight, priority: entry.priority, since };
         entry.stage = lines;
-        entry.ticket = Some(self.book.join(request, name));
+        entry.ticket = Some(self.book.join(operation, name));
     }
 
     fn give_back(&mut self, units: u32) {
@@ -660,7 +660,7 @@ impl Process {
             entry.holds = entry.weight;
             entry.stage = match entry.stage {
                 Stage::LinesAgain => Stage::GrantedAgain,
-                _ => Stage::Granted,
+                _ => Stage::OperationOutcome,
             };
         }
     }
@@ -686,7 +686,7 @@ impl Entry {
                 matches!(self.journal.look(step), Answer::Over(_))
             }
             Stage::Retakes => matches!(self.released, Released::Held(_)),
-            Stage::New | Stage::Granted | Stage::GrantedAgain | Stage::Checks => true,
+            Stage::New | Stage::OperationOutcome | Stage::GrantedAgain | Stage::Checks => true,
             Stage::Asks(leave) | Stage::WantsOn(leave) => leave,
             Stage::Lines | Stage::LinesAgain => false,
         }
@@ -717,7 +717,7 @@ impl Entry {
 
     /// Whether it stands before its first entry into the body and has not said that it begins.
     pub(super) fn is_unbegun(&self) -> bool {
-        matches!(self.stage, Stage::New | Stage::Lines | Stage::Granted)
+        matches!(self.stage, Stage::New | Stage::Lines | Stage::OperationOutcome)
     }
 
     fn next_timer(&self, skew: i64) -> Option<Timestamp> {

@@ -14,7 +14,7 @@ pub(super) struct Profile {
     pub(super) kills: u32,
     pub(super) closes: u32,
     pub(super) faults: u32,
-    pub(super) requests: u32,
+    pub(super) operations: u32,
     /// Whether some who ask are no workers.
     pub(super) outsiders: bool,
     /// How far clocks may be apart, in microseconds.
@@ -44,7 +44,7 @@ impl Profile {
             kills: rate(chance, &[0, 0, 1, 3, 10]),
             closes: rate(chance, &[0, 1, 4]),
             faults: rate(chance, &[0, 3, 5, 10, 30]),
-            requests: rate(chance, &[0, 3, 10]),
+            operations: rate(chance, &[0, 3, 10]),
             outsiders: chance.one_in(2),
             skew: if chance.one_in(4) { 3_000_000 } else { 0 },
             in_memory_more: if chance.one_in(4) { chance.small(0, 3) } else { 1_000 },

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::dispatcher::Input;
 use tidegate_core::graph::OnFailure;
-use tidegate_core::store::{Knows, NewRun, NewWorker, Request, Scope, Store};
+use tidegate_core::store::{Knows, NewRun, NewWorker, Operation, Scope, Store};
 use tidegate_core::wait::NewSignal;
 use tidegate_core::{RunId, Timestamp};
 
@@ -146,13 +146,13 @@ impl Simulation {
     /// and the store may refuse.
     fn calm_down(&mut self) -> Checked {
         let ledger = &self.world.ledger;
-        let mut asked: Vec<Request> = ledger.paused().into_iter().map(Request::Unpause).collect();
+        let mut asked: Vec<_> = ledger.paused().into_iter().map(Operation::Unpause).collect();
         let endless = ledger.open.iter().filter(|&&id| ledger.is_endless(id));
-        asked.extend(endless.map(|&id| Request::Cancel(id)));
+        asked.extend(endless.map(|&id| Operation::Cancel(id)));
         // What was never declared is, and whoever waits for a signal gets some.
         for name in LIMITS.into_iter().flatten() {
             if !self.world.bounds.declared.contains_key(name) {
-                asked.push(Request::Declare(script::limit(&mut self.world.chance, name)));
+                asked.push(Operation::Declare(script::limit(&mut self.world.chance, name)));
             }
         }
         let ledger = &self.world.ledger;
@@ -162,10 +162,10 @@ impl Simulation {
             let names: Vec<&str> = SIGNALS.into_iter().filter(is_wanted).collect();
             for name in names.iter().flat_map(|name| [name; SENT_AT_ONCE]) {
                 let signal = self.new_signal(run, name);
-                asked.push(Request::Signal(signal));
+                asked.push(Operation::Signal(signal));
             }
         }
-        let mut asked = asked.into_iter().map(|asked| Asked::Request(asked, false));
+        let mut asked = asked.into_iter().map(|asked| Asked::Operation(asked, false));
         match self.profile.is_quiet && !self.world.processes.is_empty() {
             true => asked.try_for_each(|asked| self.world.ask(0, asked)),
             false => self.world.ask_outside(asked.collect()),
@@ -239,9 +239,9 @@ impl Simulation {
         if self.has_faults {
             let may_submit = self.ids < profile.runs as u64;
             choices.push((if may_submit { 40 } else { 0 }, Step::Submit));
-            choices.push((profile.requests, Step::Cancel));
-            choices.push((profile.requests / 2, Step::Pause));
-            choices.push((profile.requests, Step::Unpause));
+            choices.push((profile.operations, Step::Cancel));
+            choices.push((profile.operations / 2, Step::Pause));
+            choices.push((profile.operations, Step::Unpause));
             choices.push((profile.signals, Step::Signal));
             choices.push((profile.resizes, Step::Limit));
             choices.push((if profile.is_quiet { 0 } else { 5 }, Step::Lie));
@@ -341,7 +341,7 @@ impl Simulation {
                 Some(run) => {
                     let name = *self.world.chance.pick(&SIGNALS).expect("there are some");
                     let signal = self.new_signal(run, name);
-                    self.ask(Asked::Request(Request::Signal(signal), false))
+                    self.ask(Asked::Operation(Operation::Signal(signal), false))
                 }
                 None => Ok(()),
             },
@@ -349,11 +349,11 @@ impl Simulation {
                 let names = LIMITS.as_flattened();
                 let name = *world.chance.pick(names).expect("there are some");
                 let limit = script::limit(&mut world.chance, name);
-                let request = match world.chance.one_in(2) {
-                    true => Request::Declare(limit),
-                    false => Request::Resize(limit),
+                let operation = match world.chance.one_in(2) {
+                    true => Operation::Declare(limit),
+                    false => Operation::Resize(limit),
                 };
-                self.ask(Asked::Request(request, false))
+                self.ask(Asked::Operation(operation, false))
             }
             Step::Submit => {
                 let new = self.new_run();
@@ -362,17 +362,17 @@ impl Simulation {
             Step::Cancel => match self.some_run() {
                 Some(id) => {
                     let is_known = self.world.ledger.runs[&id].acknowledged;
-                    self.ask(Asked::Request(Request::Cancel(id), is_known))
+                    self.ask(Asked::Operation(Operation::Cancel(id), is_known))
                 }
                 None => Ok(()),
             },
             Step::Pause => {
                 let scope = self.some_scope();
-                self.ask(Asked::Request(Request::Pause(scope), false))
+                self.ask(Asked::Operation(Operation::Pause(scope), false))
             }
             Step::Unpause => {
                 let scope = self.some_scope();
-                self.ask(Asked::Request(Request::Unpause(scope), false))
+                self.ask(Asked::Operation(Operation::Unpause(scope), false))
             }
         }
     }
@@ -464,7 +464,7 @@ impl Simulation {
         Ok(())
     }
 
-    // ------------------------------------------------------------------------------- requests --
+    // ------------------------------------------------------------------------------- operations --
 
     /// Somebody asks a worker, or the store itself.
     fn ask(&mut self, asked: Asked) -> Checked {

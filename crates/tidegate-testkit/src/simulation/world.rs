@@ -15,7 +15,7 @@ use tidegate_core::lifecycle::{Fence, Kind, WorkerId};
 use tidegate_core::limit::LimitKey;
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::store::{
-    Applied, Change, Claimed, Ended, NewRun, Request, Store, StoreError, Turn, TurnId, Turned,
+    Applied, Change, Claimed, Ended, NewRun, Operation, Store, StoreError, Turn, TurnId, Turned,
 };
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
@@ -49,7 +49,7 @@ pub(super) struct World {
 pub(super) enum Asked {
     Submit(NewRun),
     /// And whether the run it is about was acknowledged by then.
-    Request(Request, bool),
+    Operation(Operation, bool),
 }
 
 /// What goes wrong with a turn.
@@ -201,13 +201,13 @@ impl World {
         let process = &mut self.processes[at];
         let Some(turn) = process.hand_in(id, now) else { return };
         self.trace.add(format_args!(
-            "w{} hands in{}: {:?}, {} submits, {} requests, recover {:?}, roll call {}, \
+            "w{} hands in{}: {:?}, {} submits, {} operations, recover {:?}, roll call {}, \
              claim {}+{}",
             process.id.0,
             if turn.again { " again" } else { "" },
             turn.changes.iter().map(|change| (change.task.0, Ops(change))).collect::<Vec<_>>(),
             turn.submits.len(),
-            turn.requests.len(),
+            turn.operations.len(),
             turn.recover.map(|worker| worker.0),
             turn.roll_call,
             turn.claim.units,
@@ -279,7 +279,7 @@ impl World {
         let count = self.ledger.runs[&ended.id].plan.task_count() as i64;
         let tasks = ended.key.0..ended.key.0 + count;
         let spoke = turn.changes.iter().any(|change| tasks.contains(&change.task.0));
-        spoke || turn.requests.contains(&Request::Cancel(ended.id))
+        spoke || turn.operations.contains(&Operation::Cancel(ended.id))
     }
 
     /// A process gets the answer to its turn.
@@ -365,7 +365,7 @@ impl World {
                 }
             }
             Todo::Submitted(Ticket(ticket), submitted) => self.submitted(ticket, submitted)?,
-            Todo::Granted(Ticket(ticket), granted) => self.granted(ticket, granted)?,
+            Todo::OperationDone(Ticket(ticket), granted) => self.granted(ticket, granted)?,
             Todo::RunEnded(ended) => {
                 process.owed.remove(&ended.id);
             }

@@ -28,7 +28,7 @@ use tidegate_core::load::{Sample, StartBelow};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::LimitUse;
 use tidegate_core::store::{
-    CHILD_DEPTH_MAX, Granted, Knows, NewWorker, Request, Store, StoreError, Turn, TurnId,
+    CHILD_DEPTH_MAX, Knows, NewWorker, Operation, OperationOutcome, Store, StoreError, Turn, TurnId,
 };
 use tokio::sync::{broadcast, mpsc, watch};
 
@@ -636,11 +636,11 @@ async fn declare(store: &dyn Store, limits: Vec<Limit>, now: Timestamp) -> Resul
     if limits.is_empty() {
         return Ok(());
     }
-    let requests = limits.iter().cloned().map(Request::Declare).collect();
+    let operations = limits.iter().cloned().map(Operation::Declare).collect();
     let id = TurnId(fastrand::u64(1..1 << 63));
-    let turned = store.turn(Arc::new(Turn { requests, ..Turn::new(id, now) })).await?;
-    for (limit, granted) in limits.iter().zip(turned.requests) {
-        if granted == Granted::Differs {
+    let turned = store.turn(Arc::new(Turn { operations, ..Turn::new(id, now) })).await?;
+    for (limit, granted) in limits.iter().zip(turned.operations) {
+        if granted == OperationOutcome::Differs {
             let (name, wanted) = (limit.name(), limit.to_string());
             tracing::warn!(
                 name,

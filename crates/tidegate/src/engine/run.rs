@@ -12,7 +12,7 @@ use tidegate_core::graph::{RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Kind, Life, Reason, State};
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Bytes, Granted, Happened, Record, Request, RunView, Scope, StoreError, TaskKey,
+    Bytes, Happened, Operation, OperationOutcome, Record, RunView, Scope, StoreError, TaskKey,
 };
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::{Notify, oneshot};
@@ -326,7 +326,7 @@ impl Run {
     /// # Errors
     /// The store cannot be written.
     pub async fn cancel(&self) -> Result<bool, RunError> {
-        self.ask(Request::Cancel(self.id)).await
+        self.ask(Operation::Cancel(self.id)).await
     }
 
     /// Nothing of it starts until it is [unpaused](Self::unpause); what has begun goes on. This is
@@ -335,7 +335,7 @@ impl Run {
     /// # Errors
     /// The store cannot be written.
     pub async fn pause(&self) -> Result<bool, RunError> {
-        self.ask(Request::Pause(Scope::Run(self.id))).await
+        self.ask(Operation::Pause(Scope::Run(self.id))).await
     }
 
     /// It goes on. False if it was not paused.
@@ -343,7 +343,7 @@ impl Run {
     /// # Errors
     /// The store cannot be written.
     pub async fn unpause(&self) -> Result<bool, RunError> {
-        self.ask(Request::Unpause(Scope::Run(self.id))).await
+        self.ask(Operation::Unpause(Scope::Run(self.id))).await
     }
 
     /// What was recorded of it, in order: a row for each end of a task and of an entry.
@@ -360,11 +360,11 @@ impl Run {
         self.engine.retry(self.id)
     }
 
-    async fn ask(&self, request: Request) -> Result<bool, RunError> {
-        match self.engine.shared.ask(request).await? {
-            Granted::Yes => Ok(true),
-            Granted::Already | Granted::Differs => Ok(false),
-            Granted::Unknown => Err(RunError::Unknown(self.id)),
+    async fn ask(&self, operation: Operation) -> Result<bool, RunError> {
+        match self.engine.shared.ask(operation).await? {
+            OperationOutcome::Yes => Ok(true),
+            OperationOutcome::Already | OperationOutcome::Differs => Ok(false),
+            OperationOutcome::Unknown => Err(RunError::Unknown(self.id)),
         }
     }
 

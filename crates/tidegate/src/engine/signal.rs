@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt;
 use tidegate_core::RunId;
 use tidegate_core::limit::{InvalidLimit, Limit};
-use tidegate_core::store::{Granted, Request, StoreError};
+use tidegate_core::store::{Operation, OperationOutcome, StoreError};
 use tidegate_core::wait::NewSignal;
 
 /// Why a signal was not sent.
@@ -82,11 +82,11 @@ impl Engine {
         let body = encode("what the signal brings", &payload);
         let body = body.map_err(|error| SignalError::Payload(error.to_string()))?;
         let (id, name) = (fastrand::u128(..), name.as_ref().into());
-        let request = Request::Signal(NewSignal { id, run, name, body });
-        match self.shared.ask(request).await.map_err(SignalError::Store)? {
-            Granted::Yes => Ok(()),
-            Granted::Already | Granted::Differs => Err(SignalError::Over(run)),
-            Granted::Unknown => Err(SignalError::Unknown(run)),
+        let operation = Operation::Signal(NewSignal { id, run, name, body });
+        match self.shared.ask(operation).await.map_err(SignalError::Store)? {
+            OperationOutcome::Yes => Ok(()),
+            OperationOutcome::Already | OperationOutcome::Differs => Err(SignalError::Over(run)),
+            OperationOutcome::Unknown => Err(SignalError::Unknown(run)),
         }
     }
 
@@ -106,10 +106,10 @@ impl Engine {
     pub async fn set_limit(&self, limit: Limit) -> Result<bool, LimitError> {
         limit.check().map_err(LimitError::Invalid)?;
         let name = limit.name().to_owned();
-        match self.shared.ask(Request::Resize(limit)).await.map_err(LimitError::Store)? {
-            Granted::Yes => Ok(true),
-            Granted::Already | Granted::Differs => Ok(false),
-            Granted::Unknown => Err(LimitError::Unknown(name)),
+        match self.shared.ask(Operation::Resize(limit)).await.map_err(LimitError::Store)? {
+            OperationOutcome::Yes => Ok(true),
+            OperationOutcome::Already | OperationOutcome::Differs => Ok(false),
+            OperationOutcome::Unknown => Err(LimitError::Unknown(name)),
         }
     }
 }

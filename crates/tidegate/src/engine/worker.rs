@@ -36,8 +36,8 @@ use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::load::Reached;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Bytes, Claimed, Ended, Granted, Happened, News, Record, RunKey, StoreError, Submitted, TaskKey,
-    Turn, TurnId, Turned,
+    Bytes, Claimed, Ended, Happened, News, OperationOutcome, Record, RunKey, StoreError, Submitted,
+    TaskKey, Turn, TurnId, Turned,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
@@ -84,7 +84,7 @@ pub(super) struct Worker {
     states: Arc<States>,
     tickets: Tickets,
     submits: HashMap<Ticket, (RunId, oneshot::Sender<Result<Submitted, SubmitError>>)>,
-    requests: HashMap<Ticket, oneshot::Sender<Result<Granted, StoreError>>>,
+    operations: HashMap<Ticket, oneshot::Sender<Result<OperationOutcome, StoreError>>>,
     entries: HashMap<TaskKey, Live>,
     /// Entries that have ended otherwise than by success, until that is stored.
     ending: Vec<Arc<entry::Entry>>,
@@ -173,7 +173,7 @@ impl Worker {
             states,
             tickets: Tickets::default(),
             submits: HashMap::new(),
-            requests: HashMap::new(),
+            operations: HashMap::new(),
             entries: HashMap::new(),
             ending: Vec::new(),
             unstored: UnstoredEnds::default(),
@@ -301,10 +301,10 @@ impl Worker {
                 self.submits.insert(ticket, (run.id, reply));
                 self.dispatcher.handle(Input::Submit(run, ticket));
             }
-            Message::Request(request, reply) => {
+            Message::Operation(operation, reply) => {
                 let ticket = self.tickets.next();
-                self.requests.insert(ticket, reply);
-                self.dispatcher.handle(Input::Request(request, ticket));
+                self.operations.insert(ticket, reply);
+                self.dispatcher.handle(Input::Operation(operation, ticket));
             }
             Message::Watch(run, cell, heard) => {
                 self.cells.entry(run).or_default().push(Arc::downgrade(&cell));
@@ -533,8 +533,8 @@ impl Worker {
                 // Whoever asked may have gone.
                 let _ = reply.send(submitted.map_err(SubmitError::from));
             }
-            Todo::Granted(ticket, granted) => {
-                let reply = self.requests.remove(&ticket);
+            Todo::OperationDone(ticket, granted) => {
+                let reply = self.operations.remove(&ticket);
                 reply.map(|reply| reply.send(granted));
             }
             Todo::Recorded(record, plan) => self.recorded(&record, &plan),
@@ -929,5 +929,5 @@ async fn let_others_run() {
 
 /// What a turn carries, for the size of batches.
 fn items(turn: &Turn) -> usize {
-    turn.changes.len() + turn.submits.len() + turn.requests.len()
+    turn.changes.len() + turn.submits.len() + turn.operations.len()
 }

@@ -3,7 +3,7 @@
 use super::SlotPool;
 use crate::error::Closed;
 use std::task::{Context, Poll};
-use tidegate_core::slot::{Lane, Request, Ticket, Turn};
+use tidegate_core::slot::{Lane, SlotRequest, Ticket, Turn};
 
 /// A place in the queue, taken at the first poll. Dropping it leaves the queue, and gives back what
 /// was granted and not yet seen.
@@ -55,7 +55,7 @@ impl InLine {
             if book.try_take(weight) {
                 return (Poll::Ready(Ok(())), Some(waker));
             }
-            self.ticket = Some(book.join(Request { lane, weight, priority, since }, waker));
+            self.ticket = Some(book.join(SlotRequest { lane, weight, priority, since }, waker));
             (Poll::Pending, None)
         });
         drop(unused);

@@ -183,7 +183,7 @@ impl Worker {
         for (_, reply) in self.submits.drain().map(|(_, caller)| caller) {
             let _ = reply.send(Err(SubmitError::Store(unknown())));
         }
-        for (_, reply) in self.requests.drain() {
+        for (_, reply) in self.operations.drain() {
             let _ = reply.send(Err(unknown()));
         }
         self.turn = None;

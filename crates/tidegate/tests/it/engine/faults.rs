@@ -466,7 +466,7 @@ on_every_store! {
         let engine = with_gates(faulty.engine(), &gates).start().await.unwrap();
         let run = engine.submit("hold", "never").await.unwrap();
         gates.arrived("never", 1).await;
-        faulty.lose(|turn, _| !turn.requests.is_empty());
+        faulty.lose(|turn, _| !turn.operations.is_empty());
         run.cancel().await.unwrap();
         assert!(faulty.is_done());
         assert_eq!(run.wait().await.unwrap().outcome(), Some(RunOutcome::Cancelled));
