@@ -21,6 +21,7 @@
 pub mod audit;
 mod backoff;
 pub mod chain;
+pub mod delta;
 pub mod dispatcher;
 pub mod duration;
 mod error_text;

@@ -16,6 +16,7 @@ mod explain;
 mod prune;
 mod rows;
 
+use crate::delta::{PauseChange, is_paused_after};
 use crate::explain::Looked;
 use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Kind, State, WorkerId};
@@ -205,7 +206,7 @@ type Queues = BTreeMap<Arc<str>, Lanes>;
 
 /// What is remembered.
 #[derive(Default)]
-struct Memory {
+pub(crate) struct Memory {
     tasks: BTreeMap<TaskKey, (Row, Place)>,
     payloads: BTreeMap<(TaskKey, u8), Bytes>,
     /// By their numbers.
@@ -399,44 +400,34 @@ impl Memory {
         self.payloads.get(&(task, kind.code())).cloned()
     }
 
-    fn last_pause(&mut self, scope: &Scope) -> Option<&mut Pause> {
-        self.pauses.get_mut(scope)?.last_mut().filter(|pause| pause.to.is_none())
-    }
-
-    fn is_paused(&self, scope: &Scope) -> bool {
+    fn has_pause(&self, scope: &Scope) -> bool {
         let pauses = self.pauses.get(scope);
         pauses.and_then(|pauses| pauses.last()).is_some_and(|pause| pause.to.is_none())
     }
 
-    fn is_queue_paused(&self, queue: &str) -> bool {
-        self.is_paused(&Scope::Store) || self.is_paused(&Scope::Queue(queue.to_owned()))
+    /// Whether a pause keeps the tasks of a queue from being claimed after these changes.
+    fn is_stopped(&self, queue: &str, changes: &[PauseChange]) -> bool {
+        let is_queue = |scope: &Scope| matches!(scope, Scope::Queue(name) if name == queue);
+        let is_store = |scope: &Scope| *scope == Scope::Store;
+        let was_paused = self.has_pause(&Scope::Queue(queue.to_owned()));
+        is_paused_after(changes, is_queue, was_paused)
+            || is_paused_after(changes, is_store, self.has_pause(&Scope::Store))
     }
 
     // ------------------------------------------------------------------------------- indexes --
 
-    fn link(&mut self, row: &Row, head: &Head, place: &Place) {
+    fn link(&mut self, row: &Row, queue: &Arc<str>, place: &Place) {
         if let Some(gate) = place.gate {
             *self.gates.entry(gate).or_default() += 1;
         }
         if let (Some(queues), Some(order)) = (self.queues(place), place.order) {
-            let lanes = queues.entry(head.queue.clone()).or_default();
+            let lanes = queues.entry(queue.clone()).or_default();
             lanes.entry(Lane::of(row)).or_default().insert((order, row.key));
         }
         self.alarms.extend(place.alarm.map(|alarm| (alarm, row.key)));
         self.parked += u64::from(row.life.state.kind() == Kind::Parked);
         if let State::Running { worker, .. } = row.life.state {
             self.owned.insert((worker, row.key));
-        }
-    }
-
-    /// A run has not begun as long as nothing of it was entered and it has not ended.
-    fn link_unbegun(&mut self, row: &Row, head: &Head) {
-        let entry = (head.queue.clone(), row.run());
-        if row.head.is_some() && head.parent.is_none() {
-            self.unbegun.insert(entry.clone());
-        }
-        if row.life.started.is_some() || head.ended.is_some() {
-            self.unbegun.remove(&entry);
         }
     }
 
@@ -450,12 +441,12 @@ impl Memory {
         }
     }
 
-    fn unlink(&mut self, row: &Row, head: &Head, place: &Place) {
+    fn unlink(&mut self, row: &Row, queue: &Arc<str>, place: &Place) {
         if let Some(count) = place.gate.and_then(|gate| self.gates.get_mut(&gate)) {
             *count -= 1;
         }
         if let (Some(queues), Some(order)) = (self.queues(place), place.order) {
-            close(queues, &head.queue, &Lane::of(row), (order, row.key));
+            close(queues, queue, &Lane::of(row), (order, row.key));
         }
         if let Some(limit) = &place.behind
             && self.behind.get(limit).is_some_and(BTreeMap::is_empty)
@@ -718,12 +709,12 @@ impl Memory {
         let (mut unpaused, mut keys) = (false, BTreeMap::new());
         for (row, place) in self.tasks.values() {
             let head = self.head(row.run());
-            fresh.link(row, head, place);
-            fresh.link_unbegun(row, head);
+            fresh.link(row, &head.queue, place);
+            fresh.link_unbegun(row, &head.queue, head.ended.is_some());
             if row.head.is_some() {
                 fresh.ids.insert(head.id, row.run());
                 keys.extend(names(head, &row.plan).map(|names| (names, row.run())));
-                unpaused |= self.is_paused(&Scope::Run(head.id)) != head.paused_at.is_some()
+                unpaused |= self.has_pause(&Scope::Run(head.id)) != head.paused_at.is_some()
                     && head.ended.is_none();
             }
         }

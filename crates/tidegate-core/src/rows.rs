@@ -5,12 +5,13 @@
 //! rows that cannot be claimed are not where claims look.
 
 use crate::audit::Stray;
+use crate::delta::{PauseChange, RateEvent, SignalChange, TaskWrite};
 use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Fence, Kind, Life, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey};
 use crate::plan::{Plan, TaskPlan};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
-use crate::wait::{NewSignal, WaitId, Waiting};
+use crate::wait::{WaitId, Waiting};
 use crate::{RunId, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,17 +188,6 @@ impl Gate {
     }
 }
 
-/// A row to be written, with what its place depends on.
-#[derive(Debug)]
-pub struct Write<'r> {
-    /// The row.
-    pub row: &'r Row,
-    /// The head of its run.
-    pub head: &'r Head,
-    /// Where it is to be found.
-    pub place: Place,
-}
-
 /// What is kept beside a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payload {
@@ -268,17 +258,19 @@ pub trait Rows {
 
     /// Tasks behind an open gate in a queue that this worker serves and that is not paused, which it
     /// knows and which are not heavier than `heaviest`; by order, then by number. With
-    /// `only_awaited`: only those of runs that some task waits for.
+    /// `only_awaited`: only those of runs that some task waits for. Queues and store are
+    /// paused as they will be after the changes in `pauses`.
     fn ready(
         &mut self,
         worker: WorkerId,
         heaviest: u32,
         only_awaited: bool,
+        pauses: &[PauseChange],
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Self::Error>;
 
-    /// Whether [`ready`](Self::ready) would look at this task if its gate were open.
-    fn serves(
+    /// Whether [`ready`](Self::ready) would look at this task if its gate were open and nothing paused.
+    fn can_run(
         &mut self,
         worker: WorkerId,
         heaviest: u32,
@@ -309,10 +301,10 @@ pub trait Rows {
     fn allocate(&mut self, tasks: u32) -> Result<RunKey, Self::Error>;
 
     /// Adds a task.
-    fn insert(&mut self, write: Write<'_>) -> Result<(), Self::Error>;
+    fn insert(&mut self, write: TaskWrite) -> Result<(), Self::Error>;
 
     /// Replaces a task.
-    fn update(&mut self, write: Write<'_>) -> Result<(), Self::Error>;
+    fn update(&mut self, write: TaskWrite) -> Result<(), Self::Error>;
 
     /// Keeps something beside a task, in place of what was kept there.
     fn keep(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Self::Error>;
@@ -320,11 +312,14 @@ pub trait Rows {
     /// Adds a record and says which number it got.
     fn record(&mut self, record: &Record) -> Result<u64, Self::Error>;
 
-    /// Begins a pause; false if there is one.
-    fn pause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Self::Error>;
+    /// Whether there is a pause of exactly this.
+    fn is_paused(&mut self, scope: &Scope) -> Result<bool, Self::Error>;
 
-    /// Ends a pause; false if there is none.
-    fn unpause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Self::Error>;
+    /// Whether there is a pause of this queue or of the store.
+    fn is_queue_paused(&mut self, queue: &str) -> Result<bool, Self::Error>;
+
+    /// Begins a pause where there is none, or ends the one there is.
+    fn change_pause(&mut self, pause: &PauseChange) -> Result<(), Self::Error>;
 
     /// Forgets a worker.
     fn forget(&mut self, worker: WorkerId) -> Result<(), Self::Error>;
@@ -332,20 +327,29 @@ pub trait Rows {
     /// Leaves word for a worker that it has to look at one of its tasks.
     fn leave_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Self::Error>;
 
-    /// Takes away the words that were left for a worker: the tasks, each once, by number.
+    /// The tasks of which word was left for a worker, each once, by number.
     fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Self::Error>;
+
+    /// Takes away the words that were left for a worker.
+    fn drop_words(&mut self, worker: WorkerId) -> Result<(), Self::Error>;
 
     // -------------------------------------------------------------------------------- repair --
 
     /// Where a task is found, as it was last written; `None` if there is no such task.
     fn place(&mut self, task: TaskKey) -> Result<Option<Place>, Self::Error>;
 
-    /// Files a task anew among those that are alike for a claim, and its run, if it is the first,
-    /// under its idempotency key, unless another run has that; whether anything was wrong.
-    fn refile(&mut self, row: &Row, head: &Head) -> Result<bool, Self::Error>;
+    /// Whether a task is not filed among those that are alike for a claim, or its run, if it is the
+    /// first, not under its idempotency key although no other run has that.
+    fn is_misfiled(&mut self, row: &Row, head: &Head) -> Result<bool, Self::Error>;
 
-    /// Removes what belongs to something that does not exist, if that is so; whether there was any.
-    fn sweep(&mut self, stray: &Stray) -> Result<bool, Self::Error>;
+    /// Files a task and its run anew.
+    fn refile(&mut self, row: &Row, head: &Head) -> Result<(), Self::Error>;
+
+    /// Whether there are rows that belong to something that does not exist.
+    fn has_orphans(&mut self, stray: &Stray) -> Result<bool, Self::Error>;
+
+    /// Removes them.
+    fn sweep(&mut self, stray: &Stray) -> Result<(), Self::Error>;
 
     // --------------------------------------------------------------------------------- waits --
 
@@ -361,40 +365,42 @@ pub trait Rows {
     /// Takes a wait away; nothing if there is none.
     fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Self::Error>;
 
-    /// The open wait for a signal of this name to this run that began first: by time, then by task,
-    /// then by identity.
-    fn signal_wait(
+    /// The first `max` open waits for a signal of this name to this run: by time, then by task, then
+    /// by identity.
+    fn signal_waits(
         &mut self,
         run: RunKey,
         name: &str,
-    ) -> Result<Option<(TaskKey, WaitId)>, Self::Error>;
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey, WaitId)>, Self::Error>;
 
     /// All open waits for the end of this run, by task and identity.
     fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Self::Error>;
 
-    /// The runs that the first `tasks` tasks of this run wait for the end of, each once, by number.
-    fn waited_by(&mut self, run: RunKey, tasks: u32) -> Result<Vec<RunKey>, Self::Error>;
-
-    /// Adds a signal to this run, which nobody has taken; its number, larger than all before.
-    fn add_signal(
+    /// The open waits of the first `tasks` tasks of this run for the end of a run.
+    fn waited_by(
         &mut self,
         run: RunKey,
-        signal: &NewSignal,
-        now: Timestamp,
-    ) -> Result<u64, Self::Error>;
+        tasks: u32,
+    ) -> Result<Vec<(TaskKey, WaitId, RunKey)>, Self::Error>;
+
+    /// A number for a signal, larger than all before.
+    fn signal_number(&mut self) -> Result<u64, Self::Error>;
 
     /// Whether a signal with this id was sent to this run.
     fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Self::Error>;
 
-    /// The first signal of this name to this run that nobody has taken: its number, what it brings.
-    fn next_signal(
+    /// The first `max` signals of this name to this run that no task has received: their numbers and
+    /// what they bring.
+    fn signals(
         &mut self,
         run: RunKey,
         name: &str,
-    ) -> Result<Option<(u64, Option<Bytes>)>, Self::Error>;
+        max: u32,
+    ) -> Result<Vec<(u64, Option<Bytes>)>, Self::Error>;
 
-    /// A signal is taken by this task, or by nobody any more.
-    fn take_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Self::Error>;
+    /// Adds or changes the signal of this number. One that was pruned with its run is left out.
+    fn change_signal(&mut self, number: u64, change: &SignalChange) -> Result<(), Self::Error>;
 
     // -------------------------------------------------------------------------------- limits --
 
@@ -419,14 +425,8 @@ pub trait Rows {
     /// What was begun under a limit and is still noted: when, and how many units.
     fn begun(&mut self, limit: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Self::Error>;
 
-    /// Notes that so much was begun under a limit, and forgets what was before `forget`.
-    fn note_begun(
-        &mut self,
-        limit: &LimitKey,
-        at: Timestamp,
-        units: u32,
-        forget: Timestamp,
-    ) -> Result<(), Self::Error>;
+    /// Adds a begin under a limit, and forgets what does not count any more.
+    fn add_rate_event(&mut self, event: &RateEvent) -> Result<(), Self::Error>;
 
     /// Tasks that stand behind a limit: of each lane (same queue, workflow, name and weight) the
     /// first `max`; by order, then by number.

@@ -15,22 +15,25 @@ mod cascade;
 mod children;
 mod claim;
 mod limits;
+mod overlay;
 mod repair;
 mod retry;
 mod waits;
 
+use crate::delta::{TaskWrite, apply_delta};
 use crate::error_text::cut_error;
 use crate::graph::{Consequence, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, Verdict};
 use crate::keys::KeyMap;
 use crate::lifecycle::{CancelledBy, Event, Kind, Life, Reason, State, WorkerId};
 use crate::limit::LimitKey;
 use crate::plan::Plan;
-use crate::rows::{Head, Owned, Payload, Row, Rows, Write};
+use crate::rows::{Head, Owned, Payload, Row, Rows};
 use crate::store::{
-    Applied, Bytes, Change, Claim, Ended, Given, Happened, NewRun, Operation, OperationOutcome,
-    Parent, RECOVER_MAX, Record, Refusal, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
+    Applied, Bytes, Change, Claim, Ended, Happened, NewRun, Operation, OperationOutcome, Parent,
+    RECOVER_MAX, Record, Refusal, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
 use crate::{RunId, TaskExecutionId, Timestamp};
+use overlay::Overlay;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +54,7 @@ const PAUSED_LOOK: Duration = Duration::from_secs(1);
 /// Whatever the store's rows say; then the transaction must not be committed.
 pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
     let mut taking = Taking {
-        rows,
+        rows: Overlay::new(rows),
         turn,
         tasks: Vec::new(),
         runs: Vec::new(),
@@ -60,7 +63,7 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         new_keys: HashMap::new(),
         new_items: Vec::new(),
         waiting: HashMap::new(),
-        given_above: None,
+        inputs: Vec::new(),
         limits: BTreeMap::new(),
         freed: BTreeSet::new(),
         cascades: VecDeque::new(),
@@ -97,16 +100,11 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         taking.claim(worker)?;
         taking.hear_words(worker)?;
     }
-    taking.write()?;
-    if let (Some(worker), true) = (turn.worker, turn.roll_call) {
-        taking.call_roll(worker)?;
-    }
-    taking.answer.alarm = taking.rows.next_alarm()?;
-    Ok(taking.answer)
+    taking.write_changes()
 }
 
 struct Taking<'t, R> {
-    rows: &'t mut R,
+    rows: Overlay<'t, R>,
     turn: &'t Turn,
     /// The tasks that were looked at.
     tasks: Vec<Task>,
@@ -121,8 +119,8 @@ struct Taking<'t, R> {
     /// By queue, how many runs were added to those that wait; where there is no room, as many as
     /// there may be.
     waiting: HashMap<Arc<str>, u32>,
-    /// What the task is given whose items were claimed last.
-    given_above: Option<(TaskKey, Given)>,
+    /// What the bodies of claimed tasks are given, in the order of the answer's.
+    inputs: Vec<claim::InputsFrom>,
     /// Limits that were looked at, as they stand.
     limits: BTreeMap<LimitKey, limits::Looked>,
     /// Limits of which something was given back, or behind which somebody else may be let through.
@@ -192,11 +190,16 @@ impl<'t, R: Rows> Taking<'t, R> {
         }
         self.wake_if_answered(at, change)?;
         if let Some(error) = &error {
-            self.keep(change.task, Payload::Error, Some(&Bytes::from(error.as_bytes())))?;
+            self.rows.keep(change.task, Payload::Error, Bytes::from(error.as_bytes()));
         }
         if self.tasks[at].row.life.state.kind() == Kind::Succeeded {
-            self.keep(change.task, Payload::Output, change.output.as_ref())?;
-            self.keep(change.task, Payload::Inserts, change.inserts.as_ref())?;
+            for (kind, bytes) in
+                [(Payload::Output, &change.output), (Payload::Inserts, &change.inserts)]
+            {
+                if let Some(bytes) = bytes {
+                    self.rows.keep(change.task, kind, bytes.clone());
+                }
+            }
         }
         Ok(Applied::Yes)
     }
@@ -223,7 +226,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     fn recover(&mut self, dead: WorkerId) -> Result<(), R::Error> {
-        let owned = self.rows.owned(dead, RECOVER_MAX)?;
+        let owned = self.rows.stored.owned(dead, RECOVER_MAX)?;
         for &Owned { task, .. } in &owned {
             let at = self.task(task)?.expect("what a worker owns exists");
             let recovered = self.step(at, &Event::Recover)?;
@@ -235,19 +238,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         }
         self.answer.recovered = owned.len() as u32;
         if self.answer.recovered < RECOVER_MAX {
-            self.rows.forget(dead)?;
-        }
-        Ok(())
-    }
-
-    /// All that the worker owns. What is to stop is told again: whoever wanted that may have been
-    /// another worker, whose answer did not reach this one.
-    fn call_roll(&mut self, worker: WorkerId) -> Result<(), R::Error> {
-        for Owned { task, fence, stopping, .. } in self.rows.owned(worker, u32::MAX)? {
-            self.answer.roll.push((task, fence));
-            if stopping {
-                self.answer.told.push(Told { task, fence, worker, kind: Kind::Active });
-            }
+            self.rows.forget_worker(dead);
         }
         Ok(())
     }
@@ -258,10 +249,10 @@ impl<'t, R: Rows> Taking<'t, R> {
         // What a rate waits for is never further away than its interval, so if the clock was set back
         // all of them are looked at.
         let until = if self.turn.set_back { Timestamp::from_micros(i64::MAX) } else { now };
-        self.freed.extend(self.rows.due_limits(until, DUE_MAX)?);
+        self.freed.extend(self.rows.stored.due_limits(until, DUE_MAX)?);
         let Claim { units, ahead, .. } = self.turn.claim;
         let mut wakes = units.saturating_add(ahead).max(WOKEN_MIN);
-        for task in self.rows.due(now, DUE_MAX)? {
+        for task in self.rows.stored.due(now, DUE_MAX)? {
             if wakes == 0 {
                 break;
             }
@@ -324,7 +315,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         let names = (self.queue_of(new)?, new.plan.workflow(), key.as_str());
         let known = match self.new_keys.get(&names) {
             Some(&run) => Some(run),
-            None => self.rows.find_key(&names.0, names.1, names.2)?,
+            None => self.rows.stored.find_key(&names.0, names.1, names.2)?,
         };
         if let Some(before) = known {
             let run = self.run(before)?;
@@ -366,7 +357,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         let added = self.waiting.get(&new.queue).copied().unwrap_or(0);
         // Who was refused once is not counted for again.
         let room = max.saturating_sub(added);
-        let is_full = room == 0 || self.rows.waiting(&new.queue, room)? >= room;
+        let is_full = room == 0 || self.rows.stored.waiting(&new.queue, room)? >= room;
         self.waiting.insert(new.queue.clone(), if is_full { max } else { added + 1 });
         let queue = new.queue.to_string();
         Ok(is_full.then_some(Refusal::QueueFull { queue, waiting: max, max }))
@@ -388,7 +379,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     /// Makes the rows of a run, all blocked; settling lets the first ones go.
     fn begin(&mut self, new: &'t NewRun) -> Result<RunKey, R::Error> {
         let count = u32::try_from(new.plan.task_count()).expect("a graph is not that large");
-        let key = self.rows.allocate(count)?;
+        let key = self.rows.stored.allocate(count)?;
         let mut head = Box::new(Head {
             id: new.id,
             queue: self.queue_of(new)?,
@@ -438,12 +429,14 @@ impl<'t, R: Rows> Taking<'t, R> {
         self.new_items.extend(new.parent.is_some().then_some((new.id, run)));
         let (ended, unsettled) = (Vec::new(), true);
         self.runs.push(Run { key, plan, first, whole, ended, unsettled, new: Some(new) });
-        self.keep(key.task(TaskIndex::from_u32(0)), Payload::Input, new.input.as_ref())?;
+        if let Some(input) = &new.input {
+            self.rows.keep(key.task(TaskIndex::from_u32(0)), Payload::Input, input.clone());
+        }
         for (index, item) in new.plan.graph().tasks().zip(&new.items) {
-            self.keep(key.task(index), Payload::Item, Some(item))?;
+            self.rows.keep(key.task(index), Payload::Item, item.clone());
         }
         for (index, keys) in &new.keys {
-            self.keep(key.task(*index), Payload::Keys, Some(&crate::limit::encode_keys(keys)))?;
+            self.rows.keep(key.task(*index), Payload::Keys, crate::limit::encode_keys(keys));
         }
         self.take_over(run, new)?;
         Ok(key)
@@ -576,14 +569,14 @@ impl<'t, R: Rows> Taking<'t, R> {
         let above = self.existing(self.runs[run].key.task(cause))?;
         let Row { key, life, plan, .. } = &self.tasks[above].row;
         let said = match life.state.kind() {
-            Kind::Skipped => self.rows.payload(*key, Payload::Error)?,
+            Kind::Skipped => self.rows.find_payload(*key, Payload::Error)?,
             _ => None,
         };
         let why = said.unwrap_or_else(|| {
             let (name, kind) = (plan.graph().name(cause), life.state.kind());
             Bytes::from(format!("because \"{name}\" has {kind}").as_bytes())
         });
-        self.keep(self.tasks[at].row.key, Payload::Error, Some(&why))?;
+        self.rows.keep(self.tasks[at].row.key, Payload::Error, why.clone());
         let why = String::from_utf8_lossy(&why);
         let skipped = self.step_with(at, &Event::Skip, self.turn.now, Some(&why))?;
         assert!(skipped, "what is blocked can be skipped");
@@ -654,7 +647,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     ) -> Result<(), R::Error> {
         let now = self.turn.now;
         let run = self.tasks[at].run;
-        self.make_record(at, event, &life, error)?;
+        self.make_record(at, event, &life, error);
         let task = &mut self.tasks[at];
         let was = std::mem::replace(&mut task.row.life, life);
         let life = &task.row.life;
@@ -677,7 +670,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             let told = Told { task: task.row.key, fence: life.fence, worker, kind };
             self.answer.told.push(told);
             if self.turn.worker != Some(worker) {
-                self.rows.leave_word(worker, told.task)?;
+                self.rows.notify_worker(worker, told.task);
             }
         }
         self.keep_limits(at, &was)?;
@@ -704,20 +697,14 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// The record of an end: of the task, or of an entry.
-    fn make_record(
-        &mut self,
-        at: usize,
-        event: &Event,
-        to: &Life,
-        error: Option<&str>,
-    ) -> Result<(), R::Error> {
+    fn make_record(&mut self, at: usize, event: &Event, to: &Life, error: Option<&str>) {
         let Task { row, run, .. } = &self.tasks[at];
-        let Some((what, reason)) = happened(&row.life, event, to) else { return Ok(()) };
+        let Some((what, reason)) = happened(&row.life, event, to) else { return };
         let (worker, begun_at) = match &row.life.state {
             State::Running { worker, activity, .. } => (Some(*worker), activity.begun_at()),
             _ => (None, None),
         };
-        let mut record = Record {
+        let record = Record {
             seq: 0,
             at: self.turn.now,
             run: row.run(),
@@ -732,32 +719,46 @@ impl<'t, R: Rows> Taking<'t, R> {
             active: to.active.max(row.life.active),
             error: error.map(str::to_owned),
         };
-        record.seq = self.rows.record(&record)?;
         self.answer.plans.push(self.tasks[at].row.plan.clone());
-        self.answer.records.push(record);
-        Ok(())
+        self.rows.add_record(record);
     }
 
-    /// Writes what has changed.
-    fn write(&mut self) -> Result<(), R::Error> {
-        let Taking { rows, tasks, runs, turn, .. } = self;
-        for task in tasks.iter().filter(|task| task.dirty) {
-            let Task { row, run, stood_still, .. } = task;
-            let run = &runs[*run];
-            let head = tasks[run.first].row.head.as_ref();
-            let head = head.expect("the first task of a run carries its head");
-            let mut place = row.place(head, turn.now, *stood_still);
+    /// Writes the changes, and completes the answer with all that is not decided but read.
+    fn write_changes(mut self) -> Result<Turned, R::Error> {
+        self.gather_tasks();
+        let Taking { rows: Overlay { stored, mut delta, .. }, turn, inputs, mut answer, .. } = self;
+        apply_delta(stored, &mut delta)?;
+        answer.records = delta.records;
+        claim::fill_inputs(stored, &mut answer.claimed, &inputs)?;
+        if let (Some(worker), true) = (turn.worker, turn.roll_call) {
+            claim::call_roll(stored, worker, &mut answer)?;
+        }
+        answer.alarm = stored.next_alarm()?;
+        Ok(answer)
+    }
+
+    /// Moves the rows that have changed into the delta.
+    fn gather_tasks(&mut self) {
+        let now = self.turn.now;
+        let mut places = Vec::new();
+        for Task { row, run, stood_still, .. } in self.tasks.iter().filter(|task| task.dirty) {
+            let head = self.head(*run);
+            let mut place = row.place(head, now, *stood_still);
             if !stood_still.is_zero() && row.life.queues_since(&row.planned().rules).is_some() {
                 // While it stands still its time-out moves on with the clock.
-                place.alarm = place.alarm.map(|alarm| alarm.max(turn.now + PAUSED_LOOK));
+                place.alarm = place.alarm.map(|alarm| alarm.max(now + PAUSED_LOOK));
             }
-            let write = Write { row, head, place };
-            match run.new {
-                Some(_) => rows.insert(write)?,
-                None => rows.update(write)?,
-            }
+            let (queue, parent) = (head.queue.clone(), head.parent);
+            places.push((place, queue, parent, head.ended.is_some()));
         }
-        Ok(())
+        let runs = &self.runs;
+        let changed = self.tasks.drain(..).filter(|task| task.dirty).zip(places);
+        let writes =
+            changed.map(|(Task { row, run, .. }, (place, queue, parent, is_run_ended))| {
+                let is_new = runs[run].new.is_some();
+                TaskWrite { row, place, queue, parent, is_run_ended, is_new }
+            });
+        self.rows.delta.tasks.extend(writes);
     }
 
     /// Where the task is among those looked at.
@@ -765,7 +766,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         if let Some(&at) = self.task_at.get(&key) {
             return Ok(Some(at));
         }
-        let Some(row) = self.rows.task(key)? else { return Ok(None) };
+        let Some(row) = self.rows.stored.task(key)? else { return Ok(None) };
         let run = match self.run_at.get(&row.run()) {
             Some(&run) => run,
             None if row.head.is_some() => self.add_run(row.run(), &row.plan),
@@ -802,7 +803,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         if let Some(&(_, run)) = self.new_items.iter().find(|(new, _)| *new == id) {
             return Ok(Some(run));
         }
-        match self.rows.find(id)? {
+        match self.rows.stored.find(id)? {
             Some(key) => self.run(key).map(Some),
             None => Ok(None),
         }
@@ -813,7 +814,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         if self.runs[run].whole.is_none() {
             let mut whole = vec![self.runs[run].first];
             if self.runs[run].plan.task_count() > 1 {
-                let rows = self.rows.tasks(self.runs[run].key)?;
+                let rows = self.rows.stored.tasks(self.runs[run].key)?;
                 assert_eq!(rows.len(), self.runs[run].plan.task_count(), "a run has all its tasks");
                 // What was looked at before may have changed since.
                 let place = |row: Row| match self.task_at.get(&row.key) {
@@ -859,18 +860,9 @@ impl<'t, R: Rows> Taking<'t, R> {
             Some(new) => Ok(new.input.clone()),
             None => {
                 let first = self.runs[run].key.task(TaskIndex::from_u32(0));
-                self.rows.payload(first, Payload::Input)
+                self.rows.find_payload(first, Payload::Input)
             }
         }
-    }
-
-    fn keep(
-        &mut self,
-        task: TaskKey,
-        kind: Payload,
-        bytes: Option<&Bytes>,
-    ) -> Result<(), R::Error> {
-        bytes.map_or(Ok(()), |bytes| self.rows.keep(task, kind, bytes))
     }
 }
 

@@ -7,11 +7,12 @@ use crate::error::Error;
 use rusqlite::{Row as Columned, Statement, ToSql};
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_core::delta::TaskWrite;
 use tidegate_core::graph::{RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Life, Reason, WorkerId};
 use tidegate_core::limit::LimitKey;
 use tidegate_core::plan::Plan;
-use tidegate_core::rows::{Columns, Corrupt, Gate, Head, Place, Row, Write};
+use tidegate_core::rows::{Columns, Corrupt, Gate, Head, Place, Row};
 use tidegate_core::store::{Happened, Record, RunKey, TaskKey, TurnId};
 use tidegate_core::{RunId, Timestamp};
 
@@ -209,7 +210,7 @@ impl StoredHead {
 /// stands behind has this number.
 pub(crate) fn bind_changing(
     statement: &mut Statement<'_>,
-    Write { row, place, .. }: &Write<'_>,
+    TaskWrite { row, place, .. }: &TaskWrite,
     behind: Option<i64>,
 ) -> rusqlite::Result<()> {
     let life = Columns::from(&row.life);

@@ -4,7 +4,9 @@ use crate::error::Error;
 use crate::sql::Statements;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use tidegate_core::delta::{PauseChange, is_paused_after};
 use tidegate_core::rows::Gate;
+use tidegate_core::store::Scope;
 
 /// A worker as it has presented itself.
 #[derive(Default)]
@@ -45,7 +47,15 @@ pub(crate) struct Paused {
 impl Paused {
     /// Whether nothing of this queue may start.
     pub(crate) fn stops(&self, queue: &str) -> bool {
-        self.store || self.queues.contains(queue)
+        self.stops_after(&[], queue)
+    }
+
+    /// The same after these changes.
+    pub(crate) fn stops_after(&self, changes: &[PauseChange], queue: &str) -> bool {
+        let is_queue = |scope: &Scope| matches!(scope, Scope::Queue(name) if name == queue);
+        let is_store = |scope: &Scope| *scope == Scope::Store;
+        is_paused_after(changes, is_queue, self.queues.contains(queue))
+            || is_paused_after(changes, is_store, self.store)
     }
 }
 

@@ -16,6 +16,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
+use tidegate_core::delta::PauseChange;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::keys::KeyMap;
 use tidegate_core::lifecycle::WorkerId;
@@ -49,6 +50,7 @@ pub(crate) struct Seen {
     /// The last numbers given.
     pub(crate) last_task: Option<i64>,
     pub(crate) last_record: Option<i64>,
+    pub(crate) last_signal: Option<u64>,
     last_lane: Option<i64>,
     paused: Option<Paused>,
     /// The workers that are known.
@@ -92,7 +94,7 @@ const OWNED_MAX: usize = 16_384;
 
 impl Seen {
     /// Remembers a task that was written, if a worker owns it; otherwise forgets it.
-    pub(crate) fn remember(&mut self, row: &Row) {
+    pub(crate) fn remember(&mut self, row: Row) {
         if row.life.owner().is_none() {
             self.owned.remove(&row.key);
             return;
@@ -100,7 +102,7 @@ impl Seen {
         if self.owned.len() >= OWNED_MAX {
             self.owned.clear();
         }
-        self.owned.insert(row.key, row.clone());
+        self.owned.insert(row.key, row);
     }
 
     /// A task as it was last written here. It is about to be changed, and remembered anew.
@@ -340,10 +342,12 @@ impl<'c> Ledger<'c> {
         worker: WorkerId,
         heaviest: u32,
         gates: &[Gate],
+        pauses: &[PauseChange],
     ) -> Vec<(Gate, i64)> {
         let Some(served) = self.workers.get(&worker) else { return Vec::new() };
         let may_run = |lane: &&Lane| {
-            let stopped = self.seen.paused.as_ref().is_some_and(|paused| paused.stops(&lane.queue));
+            let paused = self.seen.paused.as_ref();
+            let stopped = paused.is_some_and(|paused| paused.stops_after(pauses, &lane.queue));
             lane.weight <= heaviest && !stopped
         };
         let lanes = served.lanes.iter().filter(may_run);

@@ -10,6 +10,7 @@ use rusqlite::{OptionalExtension, Row as Columned};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate_core::Timestamp;
+use tidegate_core::delta::RateEvent;
 use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::rows::Gate;
 use tidegate_core::store::TaskKey;
@@ -126,16 +127,10 @@ impl Ledger<'_> {
         Ok(begun?.collect::<rusqlite::Result<_>>()?)
     }
 
-    pub(crate) fn write_begun(
-        &mut self,
-        limit: &LimitKey,
-        at: Timestamp,
-        units: u32,
-        forget: Timestamp,
-    ) -> Result<(), Error> {
-        let id = self.limit_id(limit)?;
-        self.sql.forget_begun.execute((id, forget.as_micros()))?;
-        self.sql.note_begun.execute((id, at.as_micros(), units))?;
+    pub(crate) fn write_rate_event(&mut self, event: &RateEvent) -> Result<(), Error> {
+        let id = self.limit_id(&event.limit)?;
+        self.sql.forget_begun.execute((id, event.forget_before.as_micros()))?;
+        self.sql.note_begun.execute((id, event.at.as_micros(), event.units))?;
         Ok(())
     }
 

@@ -6,37 +6,40 @@ use crate::columns;
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::sql::SELECT_TASK_AND_PLACE;
-use rusqlite::{Connection, OptionalExtension, ToSql};
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension, ToSql};
 use tidegate_core::RunId;
 use tidegate_core::audit::Stray;
 use tidegate_core::rows::{Head, Place, Row};
 use tidegate_core::store::TaskKey;
 
-/// Where something may be kept that belongs to a task.
-const OF_TASK: [&str; 4] = [
-    "DELETE FROM payload WHERE task = ?1",
-    "DELETE FROM wait WHERE task = ?1",
-    "DELETE FROM hold WHERE task = ?1",
-    "DELETE FROM word WHERE task = ?1",
-];
+const IS_IN_OTHER_LANE: &str = "SELECT 1 FROM task WHERE key = ?1 AND lane != ?2";
+const HAS_OTHER_KEY: &str =
+    "SELECT 1 FROM run_key WHERE run = ?1 AND (workflow, key) IS NOT (?2, ?3)";
+const HAS_KEY: &str = "SELECT 1 FROM run_key WHERE workflow = ?1 AND key = ?2";
 
-/// The same of a run; its first task is its number.
-const OF_RUN: [&str; 3] = [
-    "DELETE FROM record WHERE run = ?1",
-    "DELETE FROM signal WHERE run = ?1",
-    "DELETE FROM run_key WHERE run = ?1",
-];
-
-/// The same of a limit.
-const OF_LIMIT: [&str; 2] =
-    ["DELETE FROM hold WHERE limit_key = ?1", "DELETE FROM begun WHERE limit_key = ?1"];
-
-/// The same of a worker.
-const OF_WORKER: [&str; 3] = [
-    "DELETE FROM word WHERE worker = ?1",
-    "DELETE FROM worker_queue WHERE worker = ?1",
-    "DELETE FROM worker_knows WHERE worker = ?1",
-];
+/// Where rows may be that belong to something; ?1 is its number or name.
+fn places_of(owner: &Stray) -> &'static [&'static str] {
+    match owner {
+        Stray::Task(_) => &[
+            "payload WHERE task = ?1",
+            "wait WHERE task = ?1",
+            "hold WHERE task = ?1",
+            "word WHERE task = ?1",
+        ],
+        // Its first task is its number.
+        Stray::Run(_) => {
+            &["record WHERE run = ?1", "signal WHERE run = ?1", "run_key WHERE run = ?1"]
+        }
+        Stray::Pause(_) => &["pause WHERE scope = 0 AND name = ?1"],
+        Stray::Limit(_) => &["hold WHERE limit_key = ?1", "begun WHERE limit_key = ?1"],
+        Stray::Worker(_) => &[
+            "word WHERE worker = ?1",
+            "worker_queue WHERE worker = ?1",
+            "worker_knows WHERE worker = ?1",
+        ],
+    }
+}
 
 impl Ledger<'_> {
     pub(crate) fn place_of(&mut self, task: TaskKey) -> Result<Option<Place>, Error> {
@@ -51,51 +54,83 @@ impl Ledger<'_> {
         stored.place(place, behind).map(Some).map_err(corrupt)
     }
 
+    /// Whether a task is in another lane than its own, or its run under another key.
+    pub(crate) fn is_filed_wrongly(&mut self, row: &Row, head: &Head) -> Result<bool, Error> {
+        let belongs = self.belongs(&head.queue, &row.plan, row.index)?;
+        let connection = &self.opened.connection;
+        let exists = |sql: &str, ids: &[&dyn ToSql]| connection.prepare(sql)?.exists(ids);
+        if exists(IS_IN_OTHER_LANE, &[&row.key.0, &belongs.lane])? {
+            return Ok(true);
+        }
+        let Some(head) = &row.head else { return Ok(false) };
+        let (workflow, key) = (&belongs.workflow, &head.key.as_deref());
+        Ok(exists(HAS_OTHER_KEY, &[&row.key.0, workflow, key])?
+            || key.is_some() && !exists(HAS_KEY, &[workflow, key])?)
+    }
+
     /// Puts a task into its lane, and its run, if it is the first, under its key.
-    pub(crate) fn file_again(&mut self, row: &Row, head: &Head) -> Result<bool, Error> {
+    pub(crate) fn file_again(&mut self, row: &Row, head: &Head) -> Result<(), Error> {
         let belongs = self.belongs(&head.queue, &row.plan, row.index)?;
         let connection = &self.opened.connection;
         let lane = "UPDATE task SET lane = ?2 WHERE key = ?1 AND lane != ?2";
-        let mut changed = connection.execute(lane, (row.key.0, belongs.lane))?;
+        connection.execute(lane, (row.key.0, belongs.lane))?;
         if row.head.is_some() {
             let key = head.key.as_deref();
             let forget = "DELETE FROM run_key WHERE run = ?1 AND (workflow, key) IS NOT (?2, ?3)";
-            changed += connection.execute(forget, (row.key.0, belongs.workflow, key))?;
+            connection.execute(forget, (row.key.0, belongs.workflow, key))?;
             let add = "INSERT INTO run_key (workflow, key, run) SELECT ?1, ?2, ?3 \
                        WHERE ?2 IS NOT NULL ON CONFLICT DO NOTHING";
-            changed += connection.execute(add, (belongs.workflow, key, row.key.0))?;
+            connection.execute(add, (belongs.workflow, key, row.key.0))?;
         }
         // A lane that was empty may not be any more.
         self.seen.empty.clear();
-        Ok(changed > 0)
+        Ok(())
     }
 
-    pub(crate) fn sweep_out(&mut self, stray: &Stray) -> Result<bool, Error> {
+    /// Whether there are rows that belong to something that does not exist.
+    pub(crate) fn finds_orphans(&mut self, stray: &Stray) -> Result<bool, Error> {
         let connection = &self.opened.connection;
         let exists = |sql: &str, id: &dyn ToSql| connection.prepare(sql)?.exists([id]);
-        Ok(match stray {
-            Stray::Task(task) if !exists("SELECT 1 FROM task WHERE key = ?1", &task.0)? => {
-                sweep(connection, &OF_TASK, &task.0)?
+        let (is_gone, id) = match stray {
+            Stray::Task(task) => {
+                (!exists("SELECT 1 FROM task WHERE key = ?1", &task.0)?, Value::from(task.0))
             }
-            Stray::Run(run)
-                if !exists("SELECT 1 FROM task WHERE key = ?1 AND run_id IS NOT NULL", &run.0)? =>
-            {
-                sweep(connection, &OF_RUN, &run.0)?
+            Stray::Run(run) => {
+                let first = "SELECT 1 FROM task WHERE key = ?1 AND run_id IS NOT NULL";
+                (!exists(first, &run.0)?, Value::from(run.0))
             }
-            Stray::Pause(run) if !self.has_run(run)? => {
-                sweep(connection, &["DELETE FROM pause WHERE scope = 0 AND name = ?1"], run)?
-            }
-            Stray::Limit(limit) if !exists("SELECT 1 FROM limit_key WHERE id = ?1", limit)? => {
-                sweep(connection, &OF_LIMIT, limit)?
+            Stray::Pause(run) => (!self.has_run(run)?, Value::from(run.clone())),
+            Stray::Limit(limit) => {
+                (!exists("SELECT 1 FROM limit_key WHERE id = ?1", limit)?, Value::from(*limit))
             }
             Stray::Worker(worker) => {
                 let id = worker.0 as i64;
                 let known = exists("SELECT 1 FROM worker WHERE id = ?1", &id)?;
                 let owns = exists("SELECT 1 FROM task WHERE worker = ?1", &id)?;
-                !known && !owns && sweep(connection, &OF_WORKER, &id)?
+                (!known && !owns, Value::from(id))
             }
-            _ => false,
-        })
+        };
+        for place in places_of(stray) {
+            if is_gone && exists(&format!("SELECT 1 FROM {place}"), &id)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Removes rows that belong to something that does not exist.
+    pub(crate) fn remove_orphans(&mut self, stray: &Stray) -> Result<(), Error> {
+        let id = match stray {
+            Stray::Task(task) => Value::from(task.0),
+            Stray::Run(run) => Value::from(run.0),
+            Stray::Pause(run) => Value::from(run.clone()),
+            Stray::Limit(limit) => Value::from(*limit),
+            Stray::Worker(worker) => Value::from(worker.0 as i64),
+        };
+        for place in places_of(stray) {
+            self.opened.connection.execute(&format!("DELETE FROM {place}"), [&id])?;
+        }
+        Ok(())
     }
 
     /// Whether there is a run of this name.
@@ -104,12 +139,4 @@ impl Ledger<'_> {
         let select = "SELECT 1 FROM task WHERE run_id = ?1";
         self.opened.connection.prepare(select)?.exists([run.as_u128().to_be_bytes()])
     }
-}
-
-fn sweep(connection: &Connection, all: &[&str], id: &dyn ToSql) -> rusqlite::Result<bool> {
-    let mut swept = 0;
-    for delete in all {
-        swept += connection.execute(delete, [id])?;
-    }
-    Ok(swept > 0)
 }

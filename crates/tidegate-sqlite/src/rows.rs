@@ -9,13 +9,14 @@ use rusqlite::OptionalExtension;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::audit::Stray;
+use tidegate_core::delta::{PauseChange, RateEvent, SignalChange, TaskWrite};
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Fence, WorkerId};
 use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::plan::Plan;
-use tidegate_core::rows::{Gate, Head, Owned, Payload, Place, Row, Rows, Write};
+use tidegate_core::rows::{Gate, Head, Owned, Payload, Place, Row, Rows};
 use tidegate_core::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
-use tidegate_core::wait::{NewSignal, WaitId, Waiting};
+use tidegate_core::wait::{WaitId, Waiting};
 use tidegate_core::{RunId, Timestamp};
 
 /// The fewest rows that are read of a lane at once: a query costs as much as a few rows.
@@ -51,16 +52,25 @@ impl Ledger<'_> {
     }
 
     /// A lane in which something can be claimed from now on.
-    fn opens(&mut self, Write { row, head, place }: &Write<'_>) -> Result<(), Error> {
+    fn opens(&mut self, write: &TaskWrite) -> Result<(), Error> {
+        let TaskWrite { row, place, queue, .. } = write;
         let Some(gate) = place.gate.filter(|gate| gate.is_open()) else { return Ok(()) };
         if gate == Gate::Awaited {
             self.seen.awaited = Some(true);
         }
         if !self.seen.empty.is_empty() || self.stirred.has_others {
-            let lane = self.belongs(&head.queue, &row.plan, row.index)?.lane;
+            let lane = self.belongs(queue, &row.plan, row.index)?.lane;
             self.seen.empty.remove(&(gate, lane));
             self.stirred.lanes.insert(lane);
         }
+        Ok(())
+    }
+
+    /// A task row was written.
+    fn note_written(&mut self, write: TaskWrite) -> Result<(), Error> {
+        self.may_wait(&write);
+        self.opens(&write)?;
+        self.seen.remember(write.row);
         Ok(())
     }
 
@@ -143,6 +153,7 @@ impl Rows for Ledger<'_> {
         worker: WorkerId,
         heaviest: u32,
         only_awaited: bool,
+        pauses: &[PauseChange],
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Error> {
         if max == 0 {
@@ -151,7 +162,7 @@ impl Rows for Ledger<'_> {
         self.paused()?;
         self.served(worker)?;
         let gates = self.open_gates(only_awaited)?;
-        let lanes = self.lanes(worker, heaviest, &gates);
+        let lanes = self.lanes(worker, heaviest, &gates, pauses);
         let rows = (max as usize).div_ceil(lanes.len().max(1)).max(LANE_ROWS_MIN);
         let mut merge = Merge::default();
         for lane in lanes {
@@ -171,7 +182,7 @@ impl Rows for Ledger<'_> {
         Ok(ready)
     }
 
-    fn serves(
+    fn can_run(
         &mut self,
         worker: WorkerId,
         heaviest: u32,
@@ -179,7 +190,7 @@ impl Rows for Ledger<'_> {
         plan: &Arc<Plan>,
         task: TaskIndex,
     ) -> Result<bool, Error> {
-        if plan.task(task).weight > heaviest || self.paused()?.stops(queue) {
+        if plan.task(task).weight > heaviest {
             return Ok(false);
         }
         let (workflow, task) = (plan.workflow(), plan.known_as(task));
@@ -233,9 +244,9 @@ impl Rows for Ledger<'_> {
         Ok(RunKey(last + 1))
     }
 
-    fn insert(&mut self, write: Write<'_>) -> Result<(), Error> {
-        let Write { row, head, .. } = &write;
-        let belongs = self.belongs(&head.queue, &row.plan, row.index)?;
+    fn insert(&mut self, write: TaskWrite) -> Result<(), Error> {
+        let TaskWrite { row, queue, .. } = &write;
+        let belongs = self.belongs(queue, &row.plan, row.index)?;
         let behind = self.behind_id(&write.place)?;
         bind_changing(&mut self.sql.insert, &write, behind)?;
         bind_lasting(&mut self.sql.insert, row, &belongs)?;
@@ -243,12 +254,10 @@ impl Rows for Ledger<'_> {
         if let Some(key) = row.head.as_ref().and_then(|head| head.key.as_deref()) {
             self.sql.add_key.execute((belongs.workflow, key, row.key.0))?;
         }
-        self.seen.remember(write.row);
-        self.may_wait(&write);
-        self.opens(&write)
+        self.note_written(write)
     }
 
-    fn update(&mut self, write: Write<'_>) -> Result<(), Error> {
+    fn update(&mut self, write: TaskWrite) -> Result<(), Error> {
         let behind = self.behind_id(&write.place)?;
         let update = match write.row.head {
             Some(_) => &mut self.sql.update_first,
@@ -257,10 +266,8 @@ impl Rows for Ledger<'_> {
         bind_changing(update, &write, behind)?;
         self.stirred.ended |= write.row.head.as_ref().is_some_and(|head| head.ended.is_some());
         let updated = update.raw_execute()?;
-        assert_eq!(updated, 1, "what is replaced was there");
-        self.seen.remember(write.row);
-        self.may_wait(&write);
-        self.opens(&write)
+        assert_eq!(updated, 1, "a row that is replaced was there");
+        self.note_written(write)
     }
 
     fn keep(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Error> {
@@ -276,19 +283,24 @@ impl Rows for Ledger<'_> {
         Ok(last as u64 + 1)
     }
 
-    fn pause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Error> {
-        let (scope, name) = pause_name(scope);
-        let added = self.sql.pause.execute((scope, name, now.as_micros()))?;
-        self.forget_paused();
-        Ok(added > 0)
+    fn is_paused(&mut self, scope: &Scope) -> Result<bool, Error> {
+        Ok(self.sql.is_paused.exists(pause_name(scope))?)
     }
 
-    fn unpause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Error> {
-        let (scope, name) = pause_name(scope);
-        let ended = self.sql.unpause.execute((scope, name, now.as_micros()))?;
+    fn is_queue_paused(&mut self, queue: &str) -> Result<bool, Error> {
+        Ok(self.paused()?.stops(queue))
+    }
+
+    fn change_pause(&mut self, change: &PauseChange) -> Result<(), Error> {
+        let (scope, name) = pause_name(&change.scope);
+        let at = change.at.as_micros();
+        match change.begins {
+            true => self.sql.pause.execute((scope, name, at))?,
+            false => self.sql.unpause.execute((scope, name, at))?,
+        };
         self.forget_paused();
-        self.stirred.unpaused = true;
-        Ok(ended > 0)
+        self.stirred.unpaused |= !change.begins;
+        Ok(())
     }
 
     fn forget(&mut self, worker: WorkerId) -> Result<(), Error> {
@@ -300,19 +312,31 @@ impl Rows for Ledger<'_> {
     }
 
     fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Error> {
-        self.take_words(worker)
+        self.words_for(worker)
+    }
+
+    fn drop_words(&mut self, worker: WorkerId) -> Result<(), Error> {
+        self.forget_words(worker)
     }
 
     fn place(&mut self, task: TaskKey) -> Result<Option<Place>, Error> {
         self.place_of(task)
     }
 
-    fn refile(&mut self, row: &Row, head: &Head) -> Result<bool, Error> {
+    fn is_misfiled(&mut self, row: &Row, head: &Head) -> Result<bool, Error> {
+        self.is_filed_wrongly(row, head)
+    }
+
+    fn refile(&mut self, row: &Row, head: &Head) -> Result<(), Error> {
         self.file_again(row, head)
     }
 
-    fn sweep(&mut self, stray: &Stray) -> Result<bool, Error> {
-        self.sweep_out(stray)
+    fn has_orphans(&mut self, stray: &Stray) -> Result<bool, Error> {
+        self.finds_orphans(stray)
+    }
+
+    fn sweep(&mut self, stray: &Stray) -> Result<(), Error> {
+        self.remove_orphans(stray)
     }
 
     fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Error> {
@@ -331,41 +355,46 @@ impl Rows for Ledger<'_> {
         self.delete_wait(task, id)
     }
 
-    fn signal_wait(&mut self, run: RunKey, name: &str) -> Result<Option<(TaskKey, WaitId)>, Error> {
-        self.first_signal_wait(run, name)
+    fn signal_waits(
+        &mut self,
+        run: RunKey,
+        name: &str,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey, WaitId)>, Error> {
+        self.open_signal_waits(run, name, max)
     }
 
     fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Error> {
         self.waits_for_run(run)
     }
 
-    fn waited_by(&mut self, run: RunKey, tasks: u32) -> Result<Vec<RunKey>, Error> {
-        self.runs_waited_by(run, tasks)
-    }
-
-    fn add_signal(
+    fn waited_by(
         &mut self,
         run: RunKey,
-        signal: &NewSignal,
-        now: Timestamp,
-    ) -> Result<u64, Error> {
-        self.write_signal(run, signal, now)
+        tasks: u32,
+    ) -> Result<Vec<(TaskKey, WaitId, RunKey)>, Error> {
+        self.waits_for_runs(run, tasks)
+    }
+
+    fn signal_number(&mut self) -> Result<u64, Error> {
+        self.next_signal_number()
     }
 
     fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Error> {
         self.knows_signal(run, id)
     }
 
-    fn next_signal(
+    fn signals(
         &mut self,
         run: RunKey,
         name: &str,
-    ) -> Result<Option<(u64, Option<Bytes>)>, Error> {
-        self.first_signal(run, name)
+        max: u32,
+    ) -> Result<Vec<(u64, Option<Bytes>)>, Error> {
+        self.untaken_signals(run, name, max)
     }
 
-    fn take_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Error> {
-        self.give_signal(signal, by)
+    fn change_signal(&mut self, number: u64, change: &SignalChange) -> Result<(), Error> {
+        self.write_signal(number, change)
     }
 
     fn limit(&mut self, name: &str) -> Result<Option<Limit>, Error> {
@@ -396,14 +425,8 @@ impl Rows for Ledger<'_> {
         self.begun_under(limit)
     }
 
-    fn note_begun(
-        &mut self,
-        limit: &LimitKey,
-        at: Timestamp,
-        units: u32,
-        forget: Timestamp,
-    ) -> Result<(), Error> {
-        self.write_begun(limit, at, units, forget)
+    fn add_rate_event(&mut self, event: &RateEvent) -> Result<(), Error> {
+        self.write_rate_event(event)
     }
 
     fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<(Timestamp, TaskKey)>, Error> {

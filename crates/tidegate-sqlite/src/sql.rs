@@ -195,16 +195,18 @@ statements! {
     put_wait = "INSERT OR REPLACE INTO wait (task, kind, name, occurrence, label, since, due, run, \
                 how, body, signal) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     drop_wait = "DELETE FROM wait WHERE task = ?1 AND kind = ?2 AND name = ?3 AND occurrence = ?4";
-    signal_wait = "SELECT task, occurrence FROM wait WHERE run = ?1 AND kind = ?2 AND name = ?3 \
-                   AND how IS NULL ORDER BY since, task, occurrence LIMIT 1";
+    signal_waits = "SELECT since, task, occurrence FROM wait WHERE run = ?1 AND kind = ?2 \
+                    AND name = ?3 AND how IS NULL ORDER BY since, task, occurrence LIMIT ?4";
     run_waits = "SELECT task, kind, name, occurrence FROM wait WHERE run = ?1 \
                  AND kind IN (?2, ?3) AND how IS NULL";
-    waited_by = "SELECT run FROM wait WHERE task >= ?1 AND task < ?2 AND kind IN (?3, ?4) \
+    waited_by = "SELECT task, kind, name, occurrence, run FROM wait WHERE task >= ?1 AND task < ?2 AND kind IN (?3, ?4) \
                  AND how IS NULL AND run IS NOT NULL";
-    add_signal = "INSERT INTO signal (id, run, name, body, sent_at) VALUES (?1, ?2, ?3, ?4, ?5)";
+    last_signal = "SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'signal'";
+    add_signal = "INSERT INTO signal (seq, id, run, name, body, sent_at, taken_by) \
+                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     was_sent = "SELECT 1 FROM signal WHERE run = ?1 AND id = ?2";
-    next_signal = "SELECT seq, body FROM signal WHERE run = ?1 AND name = ?2 \
-                   AND taken_by IS NULL ORDER BY seq LIMIT 1";
+    signals = "SELECT seq, body FROM signal WHERE run = ?1 AND name = ?2 \
+               AND taken_by IS NULL ORDER BY seq LIMIT ?3";
     take_signal = "UPDATE signal SET taken_by = ?2 WHERE seq = ?1";
 
     limit = "SELECT name, at_once, rate, rate_per FROM task_limit WHERE name = ?1";
@@ -234,6 +236,7 @@ statements! {
     due_limits = "SELECT id FROM limit_key WHERE alarm <= ?1 ORDER BY alarm, id LIMIT ?2";
 
     open_pauses = "SELECT scope, name FROM pause WHERE unpaused_at IS NULL AND scope > 0";
+    is_paused = "SELECT 1 FROM pause WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
     pause = "INSERT INTO pause (scope, name, paused_at) VALUES (?1, ?2, ?3) \
              ON CONFLICT (scope, name) WHERE unpaused_at IS NULL DO NOTHING";
     unpause = "UPDATE pause SET unpaused_at = max(?3, paused_at) \
@@ -323,11 +326,11 @@ pub(crate) mod tests {
             ("waits", "SEARCH wait USING PRIMARY KEY (task=?)"),
             ("wait", "PRIMARY KEY (task=? AND kind=? AND name=? AND occurrence=?)"),
             ("drop_wait", "PRIMARY KEY (task=? AND kind=? AND name=? AND occurrence=?)"),
-            ("signal_wait", "USING INDEX wait_open (run=? AND kind=? AND name=?)"),
+            ("signal_waits", "USING INDEX wait_open (run=? AND kind=? AND name=?)"),
             ("run_waits", "USING INDEX wait_open (run=? AND kind=?)"),
             ("waited_by", "SEARCH wait USING PRIMARY KEY (task>? AND task<?)"),
             ("was_sent", "USING COVERING INDEX signal_sent (run=? AND id=?)"),
-            ("next_signal", "USING INDEX signal_waiting (run=? AND name=?)"),
+            ("signals", "USING INDEX signal_waiting (run=? AND name=?)"),
             ("take_signal", "USING INTEGER PRIMARY KEY (rowid=?)"),
             ("limit", "USING PRIMARY KEY (name=?)"),
             ("find_limit_key", "(name=? AND key=?)"),
@@ -350,6 +353,7 @@ pub(crate) mod tests {
             ("drop_words", "USING PRIMARY KEY (worker=?)"),
             ("have_words", "USING PRIMARY KEY (worker=?)"),
             ("open_pauses", "USING INDEX pause_open (scope>?)"),
+            ("is_paused", "pause_open (scope=? AND name=?)"),
             ("unpause", "pause_open (scope=? AND name=?)"),
             ("pauses", "USING INDEX pause_name (scope=? AND name=?)"),
             ("find_plan", "USING INDEX plan_hash (hash=?)"),

@@ -4,7 +4,8 @@
 
 use crate::error::Error;
 use crate::ledger::Ledger;
-use tidegate_core::rows::{Gate, Write};
+use tidegate_core::delta::TaskWrite;
+use tidegate_core::rows::Gate;
 
 /// The lanes of queue ?1.
 const LANES: &str = "SELECT lane.id FROM workflow CROSS JOIN lane ON lane.workflow = workflow.id \
@@ -42,11 +43,11 @@ impl Ledger<'_> {
     }
 
     /// A task was written: its run may wait from now on.
-    pub(crate) fn may_wait(&mut self, Write { row, head, place }: &Write<'_>) {
+    pub(crate) fn may_wait(&mut self, TaskWrite { row, place, queue, .. }: &TaskWrite) {
         if self.seen.waiting.is_empty() || place.gate.is_none() || row.life.started.is_some() {
             return;
         }
-        if let Some(most) = self.seen.waiting.get_mut(&head.queue) {
+        if let Some(most) = self.seen.waiting.get_mut(queue) {
             *most += 1;
         }
     }

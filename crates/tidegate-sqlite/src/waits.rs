@@ -6,10 +6,11 @@ use crate::ledger::Ledger;
 use rusqlite::{OptionalExtension, Row as Columned};
 use std::collections::BTreeSet;
 use tidegate_core::Timestamp;
+use tidegate_core::delta::SignalChange;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::rows::Corrupt;
 use tidegate_core::store::{Bytes, RunKey, TaskKey};
-use tidegate_core::wait::{NewSignal, WaitId, WaitKind, WaitOutcome, Waiting};
+use tidegate_core::wait::{WaitId, WaitKind, WaitOutcome, Waiting};
 
 /// The kinds of waits for the end of a run.
 const FOR_RUN: [WaitKind; 2] = [WaitKind::Child, WaitKind::Run];
@@ -88,16 +89,18 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    pub(crate) fn first_signal_wait(
+    pub(crate) fn open_signal_waits(
         &mut self,
         run: RunKey,
         name: &str,
-    ) -> Result<Option<(TaskKey, WaitId)>, Error> {
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey, WaitId)>, Error> {
         let kind = WaitKind::Signal;
-        let wait = self.sql.signal_wait.query_row((run.0, kind.code(), name), |row| {
-            Ok((TaskKey(row.get(0)?), WaitId::new(kind, name, row.get(1)?)))
-        });
-        Ok(wait.optional()?)
+        let waits = self.sql.signal_waits.query_map((run.0, kind.code(), name, max), |row| {
+            let id = WaitId::new(kind, name, row.get(2)?);
+            Ok((timestamp(row.get(0)?), TaskKey(row.get(1)?), id))
+        })?;
+        Ok(waits.collect::<rusqlite::Result<_>>()?)
     }
 
     pub(crate) fn waits_for_run(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Error> {
@@ -113,46 +116,65 @@ impl Ledger<'_> {
         Ok(waits)
     }
 
-    pub(crate) fn runs_waited_by(&mut self, run: RunKey, tasks: u32) -> Result<Vec<RunKey>, Error> {
+    pub(crate) fn waits_for_runs(
+        &mut self,
+        run: RunKey,
+        tasks: u32,
+    ) -> Result<Vec<(TaskKey, WaitId, RunKey)>, Error> {
         let [one, other] = FOR_RUN.map(WaitKind::code);
         let tasks = (run.0, run.0.saturating_add(tasks.into()), one, other);
-        let runs = self.sql.waited_by.query_map(tasks, |row| row.get(0).map(RunKey))?;
-        let runs = runs.collect::<rusqlite::Result<BTreeSet<_>>>()?;
-        Ok(runs.into_iter().collect())
+        let waits = self.sql.waited_by.query_map(tasks, |row| {
+            let (task, id) = (row.get(0)?, read_id(row.get(1)?, row.get(2)?, row.get(3)?));
+            let run = RunKey(row.get(4)?);
+            Ok(id.map(|id| (TaskKey(task), id, run)))
+        })?;
+        let corrupt = |source| Error::Task { key: run.0, source };
+        waits.map(|wait| wait?.map_err(corrupt)).collect()
     }
 
     // ------------------------------------------------------------------------------- signals --
 
-    pub(crate) fn write_signal(
-        &mut self,
-        run: RunKey,
-        NewSignal { id, name, body, .. }: &NewSignal,
-        now: Timestamp,
-    ) -> Result<u64, Error> {
-        let signal = (id.to_be_bytes(), run.0, &**name, body.as_deref(), now.as_micros());
-        Ok(self.sql.add_signal.insert(signal)? as u64)
+    pub(crate) fn next_signal_number(&mut self) -> Result<u64, Error> {
+        let last = match self.seen.last_signal {
+            Some(last) => last,
+            None => self.sql.last_signal.query_row([], |row| row.get::<_, i64>(0))? as u64,
+        };
+        self.seen.last_signal = Some(last + 1);
+        Ok(last + 1)
+    }
+
+    pub(crate) fn write_signal(&mut self, number: u64, change: &SignalChange) -> Result<(), Error> {
+        let number = number as i64;
+        match change {
+            SignalChange::Sent { id, run, name, body, at, taken_by } => {
+                let taken_by = taken_by.map(|task| task.0);
+                let (id, body) = (id.to_be_bytes(), body.as_deref());
+                let signal = (number, id, run.0, &**name, body, at.as_micros(), taken_by);
+                self.sql.add_signal.execute(signal)?;
+            }
+            // One that was pruned with its run stays away.
+            SignalChange::Taken { by } => drop(self.sql.take_signal.execute((number, by.0))?),
+            SignalChange::Returned { .. } => {
+                self.sql.take_signal.execute((number, None::<i64>))?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn knows_signal(&mut self, run: RunKey, id: u128) -> Result<bool, Error> {
         Ok(self.sql.was_sent.exists((run.0, id.to_be_bytes()))?)
     }
 
-    pub(crate) fn first_signal(
+    pub(crate) fn untaken_signals(
         &mut self,
         run: RunKey,
         name: &str,
-    ) -> Result<Option<(u64, Option<Bytes>)>, Error> {
-        let first = self
-            .sql
-            .next_signal
-            .query_row((run.0, name), |row| Ok((row.get::<_, i64>(0)? as u64, read_body(row, 1)?)));
-        Ok(first.optional()?)
-    }
-
-    pub(crate) fn give_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Error> {
-        // One that was pruned with its run goes to nobody.
-        self.sql.take_signal.execute((signal as i64, by.map(|task| task.0)))?;
-        Ok(())
+        max: u32,
+    ) -> Result<Vec<(u64, Option<Bytes>)>, Error> {
+        let signals = self.sql.signals.query_map((run.0, name, max), |row| {
+            Ok((row.get::<_, i64>(0)? as u64, read_body(row, 1)?))
+        })?;
+        Ok(signals.collect::<rusqlite::Result<_>>()?)
     }
 
     // --------------------------------------------------------------------------------- words --
@@ -173,18 +195,17 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    pub(crate) fn take_words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Error> {
-        if !self.have_words()?.remove(&worker) {
+    pub(crate) fn words_for(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Error> {
+        if !self.have_words()?.contains(&worker) {
             return Ok(Vec::new());
         }
         let words = self.sql.words.query_map([worker.0 as i64], |row| row.get(0).map(TaskKey))?;
-        let words = words.collect::<rusqlite::Result<_>>()?;
-        self.forget_words(worker)?;
-        Ok(words)
+        Ok(words.collect::<rusqlite::Result<_>>()?)
     }
 
     pub(crate) fn forget_words(&mut self, worker: WorkerId) -> Result<(), Error> {
         self.sql.drop_words.execute([worker.0 as i64])?;
+        self.have_words()?.remove(&worker);
         Ok(())
     }
 }

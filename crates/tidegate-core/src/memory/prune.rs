@@ -90,7 +90,7 @@ impl Memory {
         let stored: Vec<(Row, Place)> = self.rows_of(run).cloned().collect();
         let end = TaskKey(run.0 + stored.len() as i64);
         for (row, place) in &stored {
-            self.unlink(row, &head, place);
+            self.unlink(row, &head.queue, place);
             self.tasks.remove(&row.key);
             let waits: Vec<_> = self.waits_of(row.key).map(|wait| wait.id.clone()).collect();
             waits.into_iter().for_each(|id| drop(self.waits.remove(&(row.key, id))));

@@ -2,19 +2,36 @@
 
 use super::{Lane, Memory, Pause, Signal, covered, names};
 use crate::audit::Stray;
+use crate::delta::{PauseChange, RateEvent, SignalChange, TaskWrite};
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
 use crate::plan::Plan;
-use crate::rows::{Head, Owned, Payload, Place, Row, Rows, Write};
+use crate::rows::{Head, Owned, Payload, Place, Row, Rows};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
-use crate::wait::{NewSignal, WaitId, WaitKind, Waiting};
+use crate::wait::{WaitId, WaitKind, Waiting};
 use crate::{RunId, Timestamp};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+
+impl Memory {
+    /// A run waits as long as none of its tasks was entered and it has not ended.
+    pub(super) fn link_unbegun(&mut self, row: &Row, queue: &Arc<str>, is_run_ended: bool) {
+        if row.head.as_ref().is_some_and(|head| head.parent.is_none()) {
+            self.unbegun.insert((queue.clone(), row.run()));
+        }
+        self.unlink_begun(row, queue, is_run_ended);
+    }
+
+    fn unlink_begun(&mut self, row: &Row, queue: &Arc<str>, is_run_ended: bool) {
+        if row.life.started.is_some() || is_run_ended {
+            self.unbegun.remove(&(queue.clone(), row.run()));
+        }
+    }
+}
 
 impl Rows for Memory {
     type Error = Infallible;
@@ -64,10 +81,11 @@ impl Rows for Memory {
         worker: WorkerId,
         heaviest: u32,
         only_awaited: bool,
+        pauses: &[PauseChange],
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
         let Some(worker) = self.workers.get(&worker) else { return Ok(Vec::new()) };
-        let served = worker.queues.iter().filter(|queue| !self.is_queue_paused(queue));
+        let served = worker.queues.iter().filter(|queue| !self.is_stopped(queue, pauses));
         let open = &self.open[usize::from(only_awaited)..];
         let lanes =
             served.flat_map(|queue| open.iter().filter_map(|open| open.get(queue.as_str())));
@@ -89,7 +107,7 @@ impl Rows for Memory {
         Ok(ready)
     }
 
-    fn serves(
+    fn can_run(
         &mut self,
         worker: WorkerId,
         heaviest: u32,
@@ -99,8 +117,7 @@ impl Rows for Memory {
     ) -> Result<bool, Infallible> {
         let Some(worker) = self.workers.get(&worker) else { return Ok(false) };
         let lane = Lane { plan: plan.clone(), task };
-        let would = worker.serves(queue) && worker.can_run(&lane, heaviest);
-        Ok(would && !self.is_queue_paused(queue))
+        Ok(worker.serves(queue) && worker.can_run(&lane, heaviest))
     }
 
     fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Infallible> {
@@ -132,32 +149,32 @@ impl Rows for Memory {
         Ok(RunKey(first))
     }
 
-    fn insert(&mut self, Write { row, head, place }: Write<'_>) -> Result<(), Infallible> {
-        if row.head.is_some() {
+    fn insert(&mut self, write: TaskWrite) -> Result<(), Infallible> {
+        let TaskWrite { row, place, queue, .. } = &write;
+        if let Some(head) = &row.head {
             let before = self.ids.insert(head.id, row.run());
             assert!(before.is_none(), "the id of a new run was never used before");
             if let Some(names) = names(head, &row.plan) {
                 let before = self.keys.insert(names, row.run());
-                assert!(before.is_none(), "whoever begins a run has looked for its key");
+                assert!(before.is_none(), "a run begins only after its key was looked up");
             }
             self.runs.entry(row.run()).or_default();
         }
-        self.link(row, head, &place);
-        self.link_unbegun(row, head);
-        let before = self.tasks.insert(row.key, (row.clone(), place));
+        self.link(row, queue, place);
+        self.link_unbegun(row, queue, write.is_run_ended);
+        let before = self.tasks.insert(write.row.key, (write.row, write.place));
         assert!(before.is_none(), "the number of a new task was never used before");
         Ok(())
     }
 
-    fn update(&mut self, Write { row, head, place }: Write<'_>) -> Result<(), Infallible> {
-        let before = self.tasks.insert(row.key, (row.clone(), place.clone()));
-        let (was, was_at) = before.expect("what is replaced was there");
-        // A run never changes its queue, so the head of today finds the place of yesterday.
-        self.unlink(&was, head, &was_at);
-        self.link(row, head, &place);
-        if row.life.started.is_some() || head.ended.is_some() {
-            self.unbegun.remove(&(head.queue.clone(), row.run()));
-        }
+    fn update(&mut self, write: TaskWrite) -> Result<(), Infallible> {
+        let before = self.tasks.remove(&write.row.key);
+        let (was, was_at) = before.expect("a row that is replaced was there");
+        // A run never changes its queue.
+        self.unlink(&was, &write.queue, &was_at);
+        self.link(&write.row, &write.queue, &write.place);
+        self.unlink_begun(&write.row, &write.queue, write.is_run_ended);
+        self.tasks.insert(write.row.key, (write.row, write.place));
         Ok(())
     }
 
@@ -174,20 +191,24 @@ impl Rows for Memory {
         Ok(seq)
     }
 
-    fn pause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Infallible> {
-        if self.is_paused(scope) {
-            return Ok(false);
-        }
-        let pauses = self.pauses.entry(scope.clone()).or_default();
-        pauses.push(Pause { from: now, to: None });
-        Ok(true)
+    fn is_paused(&mut self, scope: &Scope) -> Result<bool, Infallible> {
+        Ok(self.has_pause(scope))
     }
 
-    fn unpause(&mut self, scope: &Scope, now: Timestamp) -> Result<bool, Infallible> {
-        let Some(pause) = self.last_pause(scope) else { return Ok(false) };
-        // The clock of whoever ends it may be behind the clock of whoever began it.
-        pause.to = Some(now.max(pause.from));
-        Ok(true)
+    fn is_queue_paused(&mut self, queue: &str) -> Result<bool, Infallible> {
+        Ok(self.is_stopped(queue, &[]))
+    }
+
+    fn change_pause(&mut self, change: &PauseChange) -> Result<(), Infallible> {
+        let pauses = self.pauses.entry(change.scope.clone()).or_default();
+        let open = pauses.last_mut().filter(|pause| pause.to.is_none());
+        match (open, change.begins) {
+            // The clock of the process that ends it may be behind the clock of the one that began it.
+            (Some(pause), false) => pause.to = Some(change.at.max(pause.from)),
+            (None, true) => pauses.push(Pause { from: change.at, to: None }),
+            _ => {}
+        }
+        Ok(())
     }
 
     fn forget(&mut self, worker: WorkerId) -> Result<(), Infallible> {
@@ -202,21 +223,35 @@ impl Rows for Memory {
 
     fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Infallible> {
         let all = (worker, TaskKey(i64::MIN))..=(worker, TaskKey(i64::MAX));
-        Ok(self.words.extract_if(all, |_| true).map(|(_, task)| task).collect())
+        Ok(self.words.range(all).map(|&(_, task)| task).collect())
+    }
+
+    fn drop_words(&mut self, worker: WorkerId) -> Result<(), Infallible> {
+        let all = (worker, TaskKey(i64::MIN))..=(worker, TaskKey(i64::MAX));
+        self.words.extract_if(all, |_| true).for_each(drop);
+        Ok(())
     }
 
     fn place(&mut self, task: TaskKey) -> Result<Option<Place>, Infallible> {
         Ok(self.tasks.get(&task).map(|(_, place)| place.clone()))
     }
 
-    /// Nothing here is filed but by what it is.
-    fn refile(&mut self, _: &Row, _: &Head) -> Result<bool, Infallible> {
+    /// Rows here are filed by their own columns.
+    fn is_misfiled(&mut self, _: &Row, _: &Head) -> Result<bool, Infallible> {
         Ok(false)
     }
 
-    /// Nobody but a turn ever writes here, and none leaves anything behind.
-    fn sweep(&mut self, _: &Stray) -> Result<bool, Infallible> {
+    fn refile(&mut self, _: &Row, _: &Head) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    /// Only deltas are ever written here, and none leaves rows behind that belong to nothing.
+    fn has_orphans(&mut self, _: &Stray) -> Result<bool, Infallible> {
         Ok(false)
+    }
+
+    fn sweep(&mut self, _: &Stray) -> Result<(), Infallible> {
+        Ok(())
     }
 
     fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {
@@ -242,16 +277,18 @@ impl Rows for Memory {
         Ok(())
     }
 
-    fn signal_wait(
+    fn signal_waits(
         &mut self,
         run: RunKey,
         name: &str,
-    ) -> Result<Option<(TaskKey, WaitId)>, Infallible> {
+        max: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey, WaitId)>, Infallible> {
         let (first, task) = (Timestamp::from_micros(i64::MIN), TaskKey(i64::MIN));
         let from = (run, Arc::from(name), first, task, WaitId::new(WaitKind::Step, "", 0));
-        let first = self.signal_waits.range(from..).next();
-        let first = first.filter(|(of, named, ..)| *of == run && **named == *name);
-        Ok(first.map(|(.., task, id)| (*task, id.clone())))
+        let waits = self.signal_waits.range(from..);
+        let waits = waits.take_while(|(of, named, ..)| *of == run && **named == *name);
+        let waits = waits.map(|(.., since, task, id)| (*since, *task, id.clone()));
+        Ok(waits.take(max as usize).collect())
     }
 
     fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Infallible> {
@@ -260,48 +297,57 @@ impl Rows for Memory {
         Ok(open.map(|(_, task, id)| (*task, id.clone())).collect())
     }
 
-    fn waited_by(&mut self, run: RunKey, tasks: u32) -> Result<Vec<RunKey>, Infallible> {
-        let tasks = (0..tasks).map(|index| run.task(TaskIndex::from_u32(index)));
-        let waits = tasks.flat_map(|task| self.waits_of(task));
-        let open = waits.filter(|wait| wait.is_open() && wait.id.kind.is_for_run());
-        Ok(open.filter_map(|wait| wait.run).collect::<BTreeSet<_>>().into_iter().collect())
-    }
-
-    fn add_signal(
+    fn waited_by(
         &mut self,
         run: RunKey,
-        signal: &NewSignal,
-        sent_at: Timestamp,
-    ) -> Result<u64, Infallible> {
-        let NewSignal { id, name, body, .. } = signal.clone();
-        let signal = Signal { id, run, name, body, sent_at, taken_by: None };
+        tasks: u32,
+    ) -> Result<Vec<(TaskKey, WaitId, RunKey)>, Infallible> {
+        let tasks = (0..tasks).map(|index| run.task(TaskIndex::from_u32(index)));
+        let waits = tasks.flat_map(|task| self.waits_of(task).map(move |wait| (task, wait)));
+        let open = waits.filter(|(_, wait)| wait.is_open() && wait.id.kind.is_for_run());
+        Ok(open.filter_map(|(task, wait)| Some((task, wait.id.clone(), wait.run?))).collect())
+    }
+
+    fn signal_number(&mut self) -> Result<u64, Infallible> {
         self.last_signal += 1;
-        let number = self.last_signal;
-        self.link_signal(number, &signal);
-        self.signals.insert(number, signal);
-        Ok(number)
+        Ok(self.last_signal)
     }
 
     fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Infallible> {
         Ok(self.sent.contains(&(run, id)))
     }
 
-    fn next_signal(
+    fn signals(
         &mut self,
         run: RunKey,
         name: &str,
-    ) -> Result<Option<(u64, Option<Bytes>)>, Infallible> {
-        let mut signals = self.untaken.range((run, Arc::from(name), 0)..);
-        let next = signals.next().filter(|(of, named, _)| *of == run && **named == *name);
-        Ok(next.map(|(.., number)| (*number, self.signals[number].body.clone())))
+        max: u32,
+    ) -> Result<Vec<(u64, Option<Bytes>)>, Infallible> {
+        let signals = self.untaken.range((run, Arc::from(name), 0)..);
+        let signals = signals.take_while(|(of, named, _)| *of == run && **named == *name);
+        let signals = signals.map(|(.., number)| (*number, self.signals[number].body.clone()));
+        Ok(signals.take(max as usize).collect())
     }
 
-    fn take_signal(&mut self, signal: u64, by: Option<TaskKey>) -> Result<(), Infallible> {
-        // One that was pruned with its run goes to nobody.
-        let Some(taken) = self.signals.get_mut(&signal) else { return Ok(()) };
-        taken.taken_by = by;
-        let taken = taken.clone();
-        self.link_signal(signal, &taken);
+    fn change_signal(&mut self, number: u64, change: &SignalChange) -> Result<(), Infallible> {
+        match change {
+            SignalChange::Sent { id, run, name, body, at, taken_by } => {
+                let (name, body) = (name.clone(), body.clone());
+                let (id, run, sent_at, taken_by) = (*id, *run, *at, *taken_by);
+                let signal = Signal { id, run, name, body, sent_at, taken_by };
+                self.signals.insert(number, signal);
+            }
+            SignalChange::Taken { by } => {
+                self.signals.entry(number).and_modify(|signal| signal.taken_by = Some(*by));
+            }
+            SignalChange::Returned { .. } => {
+                self.signals.entry(number).and_modify(|signal| signal.taken_by = None);
+            }
+        }
+        // One that was pruned with its run stays away.
+        if let Some(signal) = self.signals.get(&number).cloned() {
+            self.link_signal(number, &signal);
+        }
         Ok(())
     }
 
@@ -338,16 +384,10 @@ impl Rows for Memory {
         Ok(self.begun.get(limit).cloned().unwrap_or_default())
     }
 
-    fn note_begun(
-        &mut self,
-        limit: &LimitKey,
-        at: Timestamp,
-        units: u32,
-        forget: Timestamp,
-    ) -> Result<(), Infallible> {
-        let begun = self.begun.entry(limit.clone()).or_default();
-        begun.retain(|(at, _)| *at >= forget);
-        begun.push((at, units));
+    fn add_rate_event(&mut self, event: &RateEvent) -> Result<(), Infallible> {
+        let begun = self.begun.entry(event.limit.clone()).or_default();
+        begun.retain(|(at, _)| *at >= event.forget_before);
+        begun.push((event.at, event.units));
         Ok(())
     }
 

@@ -70,11 +70,7 @@ impl<R: Rows> Taking<'_, R> {
         scope: &Scope,
         pauses: bool,
     ) -> Result<OperationOutcome, R::Error> {
-        let now = self.turn.now;
-        let changed = match pauses {
-            true => self.rows.pause(scope, now)?,
-            false => self.rows.unpause(scope, now)?,
-        };
+        let changed = self.rows.change_pause(scope, pauses, self.turn.now)?;
         Ok(if changed { OperationOutcome::Yes } else { OperationOutcome::Already })
     }
 

@@ -40,7 +40,7 @@ impl<R: Rows> Taking<'_, R> {
         let Some(Parent { wait, label, due, releasing, .. }) = &new.parent else { return Ok(()) };
         let mut wait = Waiting::new(wait.clone(), label.clone(), self.turn.now);
         (wait.due, wait.run) = (*due, Some(run));
-        self.put_wait(at, &wait)?;
+        self.put_wait(at, wait);
         self.release(at, releasing)
     }
 
@@ -49,7 +49,7 @@ impl<R: Rows> Taking<'_, R> {
         if !self.tasks[at].row.has_waits {
             return Ok(Vec::new());
         }
-        let waits = self.rows.waits(self.tasks[at].row.key)?;
+        let waits = self.rows.find_waits(self.tasks[at].row.key)?;
         waits.iter().filter_map(|wait| self.child(at, wait).transpose()).collect()
     }
 

@@ -2,10 +2,10 @@
 
 use super::{Taking, Task};
 use crate::Timestamp;
-use crate::graph::When;
+use crate::graph::{TaskIndex, When};
 use crate::lifecycle::{Event, Fence, Kind, State, WorkerId};
 use crate::rows::{Owned, Payload, Rows};
-use crate::store::{Change, Claim, Claimed, Given, TaskKey, Told, Turn};
+use crate::store::{Bytes, Change, Claim, Claimed, Given, RunKey, TaskKey, Told, Turn, Turned};
 use std::collections::HashSet;
 
 /// Tasks that one turn finds to stand behind a limit, so that a turn stays short.
@@ -119,7 +119,8 @@ impl<R: Rows> Taking<'_, R> {
     fn claimed_before(&mut self, worker: WorkerId) -> Result<bool, R::Error> {
         let shown = |change: &Change| (change.task, change.fence);
         let had: HashSet<(TaskKey, Fence)> = self.turn.changes.iter().map(shown).collect();
-        for Owned { task, fence, turn, .. } in self.rows.owned(worker, u32::MAX)? {
+        let mut before = Vec::new();
+        for Owned { task, fence, turn, .. } in self.rows.stored.owned(worker, u32::MAX)? {
             if turn != self.turn.id {
                 continue;
             }
@@ -134,11 +135,13 @@ impl<R: Rows> Taking<'_, R> {
             if had.contains(&(task, fence)) {
                 continue;
             }
-            let order = row.order(self.head(*run), ready_since);
+            before.push((row.order(self.head(*run), ready_since), task, at));
+        }
+        before.sort_unstable();
+        for (order, _, at) in before {
             let claimed = self.claimed(at, order)?;
             self.answer.claimed.push(claimed);
         }
-        self.answer.claimed.sort_by_key(|claimed| (claimed.order, claimed.key));
         // Whether there was more is forgotten; to ask once too often costs a turn.
         self.answer.more = !self.answer.claimed.is_empty();
         Ok(self.answer.more)
@@ -166,8 +169,10 @@ impl<R: Rows> Taking<'_, R> {
                 && head.paused_at.is_none()
                 && row.behind.is_none()
                 && (head.awaited || !only_awaited);
+            let (queue, heaviest) = (&head.queue, claim.heaviest);
             if open
-                && self.rows.serves(worker, claim.heaviest, &head.queue, &row.plan, row.index)?
+                && self.rows.stored.can_run(worker, heaviest, queue, &row.plan, row.index)?
+                && !self.rows.is_queue_paused(queue)?
             {
                 found.push((row.order(head, since.max(due)), row.key));
             }
@@ -176,7 +181,7 @@ impl<R: Rows> Taking<'_, R> {
         // be among what the store finds, as they were; they are left out.
         let wanted = claim.units.saturating_add(claim.ahead).saturating_add(1);
         let wanted = wanted.saturating_add(changed).saturating_add(limited);
-        let stored = self.rows.ready(worker, claim.heaviest, only_awaited, wanted)?;
+        let stored = self.rows.find_ready(worker, claim.heaviest, only_awaited, wanted)?;
         let cut = stored.len() as u64 >= u64::from(wanted);
         let is_dirty =
             |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);
@@ -184,62 +189,121 @@ impl<R: Rows> Taking<'_, R> {
         Ok((found, cut))
     }
 
-    /// A claimed task with all that its body is given.
+    /// A claimed task. The inputs of its body are filled in when everything is written.
     fn claimed(&mut self, at: usize, order: Timestamp) -> Result<Claimed, R::Error> {
         let Task { row, run, .. } = &self.tasks[at];
         let (key, index, plan) = (row.key, row.index, row.plan.clone());
         let (life, has_waits, head) = (row.life.clone(), row.has_waits, self.head(*run));
         let awaited = head.awaited;
         let (run, parent) = (head.id, head.parent.filter(|_| plan.items_of().is_some()));
-        let given = match parent {
-            None => self.given(at)?,
-            Some(parent) => {
-                let item = self.rows.payload(key, Payload::Item)?;
-                let above = self.given_above(parent)?;
-                Given { item, ..above.map_or_else(|| self.given(at), Ok)? }
-            }
+        // An item is given the inputs of the task whose item it is. That task may have been pruned: it
+        // may succeed without waiting for its items.
+        let above = match parent {
+            Some(parent) => self.task(parent)?,
+            None => None,
         };
+        let from = self.inputs_from(above.unwrap_or(at), parent.map(|_| key))?;
+        let row = &self.tasks[above.unwrap_or(at)].row;
+        let given = Given {
+            plan: row.plan.clone(),
+            task: row.index,
+            input: None,
+            outputs: Vec::new(),
+            absent: Vec::new(),
+            inserts: Vec::new(),
+            item: None,
+        };
+        self.inputs.push(from);
         let waits = if has_waits { self.waits_with_runs(key)? } else { Vec::new() };
         Ok(Claimed { key, index, plan, run, life, order, given, waits, awaited })
     }
 
-    /// What the task is given whose items are claimed, usually many at a time. `None` if it was
-    /// pruned: a task may succeed without waiting for its items.
-    fn given_above(&mut self, parent: TaskKey) -> Result<Option<Given>, R::Error> {
-        if let Some((above, given)) = &self.given_above
-            && *above == parent
-        {
-            return Ok(Some(given.clone()));
-        }
-        let Some(at) = self.task(parent)? else { return Ok(None) };
-        let given = self.given(at)?;
-        self.given_above = Some((parent, given.clone()));
-        Ok(Some(given))
-    }
-
-    /// What the body of a task is given.
-    fn given(&mut self, at: usize) -> Result<Given, R::Error> {
+    fn inputs_from(&mut self, at: usize, item: Option<TaskKey>) -> Result<InputsFrom, R::Error> {
         let Task { row, run, .. } = &self.tasks[at];
         let (run, key, task, plan) = (*run, row.run(), row.index, row.plan.clone());
-        let input = self.input(run)?;
+        let input = self.runs[run].new.map(|new| new.input.clone());
         let graph = plan.graph();
-        let (mut outputs, mut absent, mut inserts) = (Vec::new(), Vec::new(), Vec::new());
-        for &parent in graph.parents(task) {
-            let output = self.rows.payload(key.task(parent), Payload::Output)?;
-            outputs.extend(output.map(|output| (parent, output)));
-            // Under the usual rule all of them have succeeded.
-            if graph.when(task) != When::AllSucceeded {
+        let mut absent = Vec::new();
+        // Under the usual rule all of them have succeeded.
+        if graph.when(task) != When::AllSucceeded {
+            for &parent in graph.parents(task) {
                 let at = self.existing(key.task(parent))?;
                 let succeeded = self.tasks[at].row.life.state.kind() == Kind::Succeeded;
                 absent.extend((!succeeded).then_some(parent));
             }
         }
-        if !graph.parents(task).is_empty() {
-            for ancestor in graph.ancestors(task) {
-                let inserted = self.rows.payload(key.task(ancestor), Payload::Inserts)?;
-                inserts.extend(inserted.map(|inserted| (ancestor, inserted)));
-            }
-        }
-        Ok(Given { plan, task, input, outputs, absent, inserts, item: None })
+        Ok(InputsFrom { run: key, input, absent, item })
     }
+}
+
+/// From where the body of a claimed task is given what.
+pub(super) struct InputsFrom {
+    /// The run whose input it is given.
+    run: RunKey,
+    /// The input, where the run began in the same turn.
+    input: Option<Option<Bytes>>,
+    /// Parents that have ended and not succeeded.
+    absent: Vec<TaskIndex>,
+    /// The item that it is done for.
+    item: Option<TaskKey>,
+}
+
+/// Reads what the bodies of claimed tasks are given. It is not decided, and so read when everything is
+/// written.
+pub(super) fn fill_inputs<R: Rows>(
+    rows: &mut R,
+    claimed: &mut [Claimed],
+    inputs: &[InputsFrom],
+) -> Result<(), R::Error> {
+    // Items are usually claimed many at a time, and are given the same but for the item.
+    let mut last: Option<(TaskKey, Given)> = None;
+    for (claimed, from) in claimed.iter_mut().zip(inputs) {
+        let source = from.run.task(claimed.given.task);
+        claimed.given = match &last {
+            Some((before, given)) if *before == source => given.clone(),
+            _ => read_inputs(rows, &claimed.given, from)?,
+        };
+        if let Some(item) = from.item {
+            last = Some((source, claimed.given.clone()));
+            claimed.given.item = rows.payload(item, Payload::Item)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_inputs<R: Rows>(rows: &mut R, given: &Given, from: &InputsFrom) -> Result<Given, R::Error> {
+    let (graph, task, run) = (given.plan.graph(), given.task, from.run);
+    let input = match &from.input {
+        Some(input) => input.clone(),
+        None => rows.payload(run.task(TaskIndex::from_u32(0)), Payload::Input)?,
+    };
+    let (mut outputs, mut inserts) = (Vec::new(), Vec::new());
+    for &parent in graph.parents(task) {
+        let output = rows.payload(run.task(parent), Payload::Output)?;
+        outputs.extend(output.map(|output| (parent, output)));
+    }
+    if !graph.parents(task).is_empty() {
+        for ancestor in graph.ancestors(task) {
+            let inserted = rows.payload(run.task(ancestor), Payload::Inserts)?;
+            inserts.extend(inserted.map(|inserted| (ancestor, inserted)));
+        }
+    }
+    let (absent, plan) = (from.absent.clone(), given.plan.clone());
+    Ok(Given { plan, task, input, outputs, absent, inserts, item: None })
+}
+
+/// All tasks that the worker owns, and again those that have to stop: the end may have been another
+/// worker's wish, of which this one did not hear.
+pub(super) fn call_roll<R: Rows>(
+    rows: &mut R,
+    worker: WorkerId,
+    answer: &mut Turned,
+) -> Result<(), R::Error> {
+    for Owned { task, fence, stopping, .. } in rows.owned(worker, u32::MAX)? {
+        answer.roll.push((task, fence));
+        if stopping {
+            answer.told.push(Told { task, fence, worker, kind: Kind::Active });
+        }
+    }
+    Ok(())
 }

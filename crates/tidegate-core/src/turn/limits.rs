@@ -12,6 +12,7 @@
 
 use super::{Taking, Task};
 use crate::Timestamp;
+use crate::delta::RateEvent;
 use crate::lifecycle::{Kind, Life, State};
 use crate::limit::{self, Hold, Limit, LimitKey, Room};
 use crate::rows::{Payload, Rows};
@@ -70,7 +71,7 @@ impl<R: Rows> Taking<'_, R> {
         let row = &self.tasks[at].row;
         let is_keyed = row.planned().limits.iter().any(|used| used.key.is_some());
         let kept = match is_keyed {
-            true => self.rows.payload(row.key, Payload::Keys)?,
+            true => self.rows.find_payload(row.key, Payload::Keys)?,
             false => None,
         };
         Ok(limit::uses(self.tasks[at].row.planned(), kept.as_deref()))
@@ -82,12 +83,12 @@ impl<R: Rows> Taking<'_, R> {
 
     fn look(&mut self, limit: &LimitKey) -> Result<&mut Looked, R::Error> {
         if !self.limits.contains_key(limit) {
-            let declared = self.rows.limit(&limit.name)?;
+            let declared = self.rows.find_limit(&limit.name)?;
             let has_rate = declared.as_ref().is_some_and(|limit| limit.most_in_time().is_some());
             let looked = Looked {
                 limit: declared,
-                in_use: self.rows.in_use(limit)?,
-                begun: if has_rate { self.rows.begun(limit)? } else { Vec::new() },
+                in_use: self.rows.units_in_use(limit)?,
+                begun: if has_rate { self.rows.rate_events(limit)? } else { Vec::new() },
             };
             self.limits.insert(limit.clone(), looked);
         }
@@ -134,15 +135,18 @@ impl<R: Rows> Taking<'_, R> {
         let hold = Hold { limit: limit.clone(), units, since: self.turn.now };
         let looked = self.look(limit)?;
         looked.in_use = looked.in_use.saturating_add(units);
-        self.rows.hold(self.tasks[at].row.key, &hold)
+        self.rows.take_hold(self.tasks[at].row.key, hold);
+        Ok(())
     }
 
     fn count_begun(&mut self, limit: &LimitKey, units: u32) -> Result<(), R::Error> {
         let now = self.turn.now;
         let rate = self.look(limit)?.limit.as_ref().and_then(Limit::most_in_time);
         let Some(rate) = rate else { return Ok(()) };
-        self.rows.note_begun(limit, now, units, now - rate.per)?;
-        self.look(limit)?.begun.push((now, units));
+        let forget_before = now - rate.per;
+        let limit = limit.clone();
+        self.look(&limit)?.begun.push((now, units));
+        self.rows.add_rate_event(RateEvent { limit, at: now, units, forget_before });
         Ok(())
     }
 
@@ -150,9 +154,10 @@ impl<R: Rows> Taking<'_, R> {
     fn ring_at(&mut self, limit: &LimitKey, at: Option<Timestamp>) -> Result<(), R::Error> {
         let Some(at) = at else { return Ok(()) };
         match self.rows.limit_alarm(limit)? {
-            Some(before) if before <= at => Ok(()),
+            Some(before) if before <= at => {}
             _ => self.rows.set_limit_alarm(limit, Some(at)),
         }
+        Ok(())
     }
 
     fn stand_behind(&mut self, at: usize, limit: &LimitKey, order: Timestamp) {
@@ -178,7 +183,7 @@ impl<R: Rows> Taking<'_, R> {
 
     fn let_all_go(&mut self, at: usize) -> Result<(), R::Error> {
         let task = self.tasks[at].row.key;
-        for hold in self.rows.holds(task)? {
+        for hold in self.rows.find_holds(task)? {
             self.let_one_go(at, &hold)?;
         }
         // It may have stood behind one of them, and somebody behind it.
@@ -186,11 +191,18 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     pub(super) fn let_one_go(&mut self, at: usize, hold: &Hold) -> Result<(), R::Error> {
+        self.give_back(hold)?;
+        self.rows.release_hold(self.tasks[at].row.key, &hold.limit);
+        Ok(())
+    }
+
+    /// Units of a limit are there for others.
+    pub(super) fn give_back(&mut self, hold: &Hold) -> Result<(), R::Error> {
         // What it stands at is looked up before it changes.
         let looked = self.look(&hold.limit)?;
         looked.in_use = looked.in_use.saturating_sub(hold.units);
         self.freed.insert(hold.limit.clone());
-        self.rows.let_go(self.tasks[at].row.key, &hold.limit)
+        Ok(())
     }
 
     /// A task is not in the way of others any more.
@@ -207,7 +219,7 @@ impl<R: Rows> Taking<'_, R> {
         if names.is_empty() || !self.has_limits(at) {
             return Ok(());
         }
-        for hold in self.rows.holds(self.tasks[at].row.key)? {
+        for hold in self.rows.find_holds(self.tasks[at].row.key)? {
             if names.contains(&hold.limit.name) {
                 self.let_one_go(at, &hold)?;
             }
@@ -238,7 +250,7 @@ impl<R: Rows> Taking<'_, R> {
     fn lacking(&mut self, at: usize) -> Result<Vec<(LimitKey, u32)>, R::Error> {
         let mut uses = self.uses_of(at)?;
         if !uses.is_empty() {
-            let held = self.rows.holds(self.tasks[at].row.key)?;
+            let held = self.rows.find_holds(self.tasks[at].row.key)?;
             uses.retain(|(limit, _)| !held.iter().any(|hold| hold.limit == *limit));
         }
         Ok(uses)
@@ -257,7 +269,7 @@ impl<R: Rows> Taking<'_, R> {
     fn open_limit(&mut self, limit: &LimitKey) -> Result<bool, R::Error> {
         let now = self.turn.now;
         if self.rows.limit_alarm(limit)?.is_some() {
-            self.rows.set_limit_alarm(limit, None)?;
+            self.rows.set_limit_alarm(limit, None);
         }
         let room = self.look(limit)?.room(1, now);
         // One more than there is room for: it may be heavier than the limit and go alone, or time may
@@ -305,7 +317,7 @@ impl<R: Rows> Taking<'_, R> {
         // Those that changed in this turn may be among what the store finds, as they were.
         let may_be = |task: &&Task| task.dirty && self.runs[task.run].new.is_none();
         let changed = self.tasks.iter().filter(may_be).count();
-        let stored = self.rows.behind(limit, max.saturating_add(changed as u32))?;
+        let stored = self.rows.stored.behind(limit, max.saturating_add(changed as u32))?;
         let is_dirty =
             |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);
         behind.extend(stored.into_iter().filter(|(_, task)| !is_dirty(task)));
@@ -328,7 +340,7 @@ impl<R: Rows> Taking<'_, R> {
             Some(worker) if self.turn.worker == Some(worker) => {
                 self.answer.ask_again.push((row.key, row.life.fence));
             }
-            Some(worker) => self.rows.leave_word(worker, row.key)?,
+            Some(worker) => self.rows.notify_worker(worker, row.key),
             None => {}
         }
         Ok(())
@@ -345,7 +357,7 @@ impl<R: Rows> Taking<'_, R> {
     // ------------------------------------------------------------------- what is asked of them --
 
     pub(super) fn declare(&mut self, limit: &Limit) -> Result<OperationOutcome, R::Error> {
-        match self.rows.limit(limit.name())? {
+        match self.rows.find_limit(limit.name())? {
             Some(before) if before == *limit => Ok(OperationOutcome::Already),
             Some(_) => Ok(OperationOutcome::Differs),
             None => self.change_limit(limit),
@@ -353,7 +365,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     pub(super) fn resize(&mut self, limit: &Limit) -> Result<OperationOutcome, R::Error> {
-        match self.rows.limit(limit.name())? {
+        match self.rows.find_limit(limit.name())? {
             Some(before) if before == *limit && !self.turn.again => Ok(OperationOutcome::Already),
             Some(_) => self.change_limit(limit),
             None => Ok(OperationOutcome::Unknown),
@@ -361,10 +373,17 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     fn change_limit(&mut self, limit: &Limit) -> Result<OperationOutcome, R::Error> {
-        self.rows.set_limit(limit)?;
-        // What was looked at before has another bound now.
-        self.limits.retain(|looked, _| *looked.name != *limit.name());
-        self.freed.extend(self.rows.keys_behind(limit.name())?);
+        self.rows.set_limit(limit);
+        // Limits that were looked up before have another bound now.
+        let known = self.limits.iter_mut().filter(|(key, _)| *key.name == *limit.name());
+        for (key, looked) in known {
+            looked.limit = Some(limit.clone());
+            looked.begun = match limit.most_in_time() {
+                Some(_) => self.rows.rate_events(key)?,
+                None => Vec::new(),
+            };
+        }
+        self.freed.extend(self.rows.stored.keys_behind(limit.name())?);
         let behind = self.tasks.iter().filter_map(|task| task.row.behind.as_ref());
         let behind =
             behind.map(|(behind, _)| behind).filter(|behind| *behind.name == *limit.name());

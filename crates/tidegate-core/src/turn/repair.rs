@@ -35,21 +35,20 @@ impl<R: Rows> Taking<'_, R> {
     /// Removes what belongs to nothing. What it held is there for others.
     fn sweep(&mut self, stray: &Stray) -> Result<bool, R::Error> {
         let holds = match stray {
-            Stray::Task(task) => self.rows.holds(*task)?,
+            Stray::Task(task) => self.rows.find_holds(*task)?,
             _ => Vec::new(),
         };
         let swept = self.rows.sweep(stray)?;
         for hold in holds.into_iter().filter(|_| swept) {
-            self.limits.remove(&hold.limit);
-            self.freed.insert(hold.limit);
+            self.give_back(&hold)?;
         }
         Ok(swept)
     }
 
     /// A task, if it is there and its run has a head. Nothing else can be asked about it otherwise.
     fn sound(&mut self, task: TaskKey) -> Result<Option<usize>, R::Error> {
-        let Some(row) = self.rows.task(task)? else { return Ok(None) };
-        let first = self.rows.task(row.run().task(TaskIndex::from_u32(0)))?;
+        let Some(row) = self.rows.stored.task(task)? else { return Ok(None) };
+        let first = self.rows.stored.task(row.run().task(TaskIndex::from_u32(0)))?;
         match first.is_some_and(|first| first.head.is_some()) {
             true => self.task(task),
             false => Ok(None),
@@ -58,7 +57,7 @@ impl<R: Rows> Taking<'_, R> {
 
     /// A run, if all its tasks are there.
     fn sound_run(&mut self, run: RunKey) -> Result<Option<usize>, R::Error> {
-        let rows = self.rows.tasks(run)?;
+        let rows = self.rows.stored.tasks(run)?;
         let Some(first) = rows.first() else { return Ok(None) };
         let all = first.head.is_some() && rows.len() == first.plan.task_count();
         let is_its = |(place, row): (u32, &Row)| row.index == TaskIndex::from_u32(place);
@@ -86,7 +85,7 @@ impl<R: Rows> Taking<'_, R> {
             false => Vec::new(),
         };
         let mut changed = false;
-        for hold in self.rows.holds(self.tasks[at].row.key)? {
+        for hold in self.rows.find_holds(self.tasks[at].row.key)? {
             let used = uses.iter().find(|(used, _)| *used == hold.limit).map(|(_, units)| *units);
             if used == Some(hold.units) {
                 continue;
@@ -103,7 +102,7 @@ impl<R: Rows> Taking<'_, R> {
     /// It knows that it has waits; one that has ended has none open; one that waits for nothing is
     /// woken.
     fn repair_waits(&mut self, at: usize) -> Result<bool, R::Error> {
-        let waits = self.rows.waits(self.tasks[at].row.key)?;
+        let waits = self.rows.find_waits(self.tasks[at].row.key)?;
         let mut changed = !waits.is_empty() && self.mark_waits(at);
         let life = self.tasks[at].row.life.clone();
         let is_open = waits.iter().any(Waiting::is_open);
@@ -112,7 +111,7 @@ impl<R: Rows> Taking<'_, R> {
         }
         if life.state.kind().is_terminal() {
             for wait in waits.iter().filter(|wait| wait.is_open()) {
-                self.rows.drop_wait(self.tasks[at].row.key, &wait.id)?;
+                self.rows.drop_wait(self.tasks[at].row.key, &wait.id);
                 changed = true;
             }
         }
@@ -141,12 +140,12 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     fn repair_place(&mut self, at: usize) -> Result<bool, R::Error> {
-        let place = self.rows.place(self.tasks[at].row.key)?;
+        let place = self.rows.stored.place(self.tasks[at].row.key)?;
         let stood_still = self.stood_still(at)?;
         let (row, head) = (&self.tasks[at].row, self.head(self.tasks[at].run).clone());
         let is_wrong = |place| !misplaced(row, &head, &place, Some(self.turn.now)).is_empty();
         let mut changed = place.is_some_and(is_wrong);
-        changed |= self.rows.refile(row, &head)?;
+        changed |= self.rows.refile_task(row, &head)?;
         if changed {
             let task = &mut self.tasks[at];
             (task.dirty, task.stood_still) = (true, stood_still);
@@ -162,7 +161,7 @@ impl<R: Rows> Taking<'_, R> {
         };
         let head = self.head(self.tasks[at].run);
         let (id, queue) = (head.id, head.queue.clone());
-        self.rows.stood_still(id, &queue, since, self.turn.now)
+        self.rows.paused_time(id, &queue, since, self.turn.now)
     }
 
     // ---------------------------------------------------------------------------------- a run --
@@ -232,7 +231,7 @@ impl<R: Rows> Taking<'_, R> {
             match self.sound(task)? {
                 Some(at) => drop(self.mark_waits(at)),
                 // It would be in the way of the others.
-                None => self.rows.drop_wait(task, &id)?,
+                None => self.rows.drop_wait(task, &id),
             }
             is_awaited = true;
         }
@@ -250,8 +249,8 @@ impl<R: Rows> Taking<'_, R> {
         let scope = Scope::Run(head.id);
         match (head.ended, head.paused_at) {
             (Some(_), _) => Ok(false),
-            (None, Some(since)) => self.rows.pause(&scope, since),
-            (None, None) => self.rows.unpause(&scope, self.turn.now),
+            (None, Some(since)) => self.rows.change_pause(&scope, true, since),
+            (None, None) => self.rows.change_pause(&scope, false, self.turn.now),
         }
     }
 
@@ -259,7 +258,7 @@ impl<R: Rows> Taking<'_, R> {
 
     fn repair_signals(&mut self, run: RunKey, name: &Arc<str>) -> Result<bool, R::Error> {
         let mut changed = false;
-        while let Some((task, _)) = self.rows.signal_wait(run, name)?
+        while let Some((task, _)) = self.rows.first_signal_wait(run, name)?
             && self.rows.next_signal(run, name)?.is_some()
             && let Some(at) = self.sound(task)?
         {

@@ -50,8 +50,7 @@ impl<R: Rows> Taking<'_, R> {
         for (task, from) in taken {
             let to = self.runs[run].key.task(task);
             for kind in [Payload::Output, Payload::Inserts] {
-                let kept = self.rows.payload(from, kind)?;
-                self.keep(to, kind, kept.as_ref())?;
+                self.rows.copy_payload(from, to, kind);
             }
             let at = self.existing(to)?;
             let taken = self.step(at, &Event::TakeOver)?;
@@ -131,7 +130,7 @@ impl<R: Rows> Taking<'_, R> {
         for at in self.whole(old)? {
             let (key, kind) = (self.tasks[at].row.key, self.tasks[at].row.life.state.kind());
             if kind == Kind::Succeeded
-                && let Some(item) = self.rows.payload(key, Payload::Item)?
+                && let Some(item) = self.rows.find_payload(key, Payload::Item)?
             {
                 done.entry(item).or_default().push_back(key);
             }

@@ -111,18 +111,19 @@ impl<'t, R: Rows> Taking<'t, R> {
         wait.due = due;
         let run = match what {
             Awaited::Time => {
-                self.put_wait(at, &wait)?;
+                self.put_wait(at, wait);
                 return Ok(None);
             }
             Awaited::Signal => {
                 let run = self.addressed(self.tasks[at].run)?;
                 wait.run = Some(self.runs[run].key);
                 if let Some((signal, body)) = self.rows.next_signal(self.runs[run].key, &id.name)? {
-                    self.rows.take_signal(signal, Some(self.tasks[at].row.key))?;
+                    self.rows.take_signal(signal, self.tasks[at].row.key);
                     (wait.outcome, wait.signal) = (Some(WaitOutcome::Value(body)), Some(signal));
                 }
-                self.put_wait(at, &wait)?;
-                return Ok(wait.outcome);
+                let outcome = wait.outcome.clone();
+                self.put_wait(at, wait);
+                return Ok(outcome);
             }
             Awaited::Child(new) => match self.submit(new)? {
                 Err(refusal) => return Ok(Some(WaitOutcome::Refused(refusal.to_string()))),
@@ -149,8 +150,9 @@ impl<'t, R: Rows> Taking<'t, R> {
             }
             self.mark_awaited(run)?;
         }
-        self.put_wait(at, &wait)?;
-        Ok(wait.outcome)
+        let outcome = wait.outcome.clone();
+        self.put_wait(at, wait);
+        Ok(outcome)
     }
 
     /// Somebody waits for the end of a run: what of it is ready is found by that.
@@ -181,7 +183,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             _ if wait.label != *label => Ok(WaitOutcome::Refused(id.differs(&wait.label, label))),
             Some(outcome) => Ok(outcome),
             None => {
-                self.put_wait(at, &Waiting { outcome: Some(outcome.clone()), ..wait })?;
+                self.put_wait(at, Waiting { outcome: Some(outcome.clone()), ..wait });
                 Ok(outcome.clone())
             }
         }
@@ -190,9 +192,13 @@ impl<'t, R: Rows> Taking<'t, R> {
     /// A wait that is over without its task: it is as if it had never been.
     fn close_wait(&mut self, at: usize, id: &WaitId) -> Result<(), R::Error> {
         let Some(wait) = self.wait_of(at, id)? else { return Ok(()) };
-        self.rows.drop_wait(self.tasks[at].row.key, id)?;
+        self.rows.drop_wait(self.tasks[at].row.key, id);
         if let (Some(signal), Some(run)) = (wait.signal, wait.run) {
-            self.rows.take_signal(signal, None)?;
+            let body = match &wait.outcome {
+                Some(WaitOutcome::Value(body)) => body.clone(),
+                _ => None,
+            };
+            self.rows.return_signal(signal, run, &id.name, body);
             self.deliver(run, &id.name)?;
         }
         if let Some(child) = self.child(at, &wait)? {
@@ -203,9 +209,9 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// The first signal of a name goes to whoever waits longest, if both are there.
     pub(super) fn deliver(&mut self, run: RunKey, name: &Arc<str>) -> Result<(), R::Error> {
-        let Some((task, id)) = self.rows.signal_wait(run, name)? else { return Ok(()) };
+        let Some((task, id)) = self.rows.first_signal_wait(run, name)? else { return Ok(()) };
         let Some((signal, body)) = self.rows.next_signal(run, name)? else { return Ok(()) };
-        self.rows.take_signal(signal, Some(task))?;
+        self.rows.take_signal(signal, task);
         self.end_wait(task, &id, WaitOutcome::Value(body), Some(signal))
     }
 
@@ -261,7 +267,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     ) -> Result<(), R::Error> {
         let at = self.existing(task)?;
         let wait = self.wait_of(at, id)?.expect("a wait that was found is there");
-        self.put_wait(at, &Waiting { outcome: Some(outcome.clone()), signal, ..wait })?;
+        self.put_wait(at, Waiting { outcome: Some(outcome.clone()), signal, ..wait });
         let life = &self.tasks[at].row.life;
         let fence = life.fence;
         match life.state {
@@ -272,7 +278,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             State::Running { worker, .. } if self.turn.worker == Some(worker) => {
                 self.answer_wait(task, fence, id.clone(), Some(outcome));
             }
-            State::Running { worker, .. } => self.rows.leave_word(worker, task)?,
+            State::Running { worker, .. } => self.rows.notify_worker(worker, task),
             // It finds the answer when it is entered again.
             _ => {}
         }
@@ -305,13 +311,13 @@ impl<'t, R: Rows> Taking<'t, R> {
             _ => CancelledBy::FailFast,
         };
         let task = self.tasks[at].row.key;
-        for wait in self.rows.waits(task)? {
+        for wait in self.rows.find_waits(task)? {
             let keeps = match kind.is_terminal() {
                 true => !wait.is_open(),
                 false => wait.outlives_attempt(),
             };
             if !keeps {
-                self.rows.drop_wait(task, &wait.id)?;
+                self.rows.drop_wait(task, &wait.id);
             } else if !kind.is_terminal() {
                 self.wait_anew(at, &wait)?;
             }
@@ -340,7 +346,8 @@ impl<'t, R: Rows> Taking<'t, R> {
             return Ok(());
         }
         let outcome = self.head(run).ended.map(|(outcome, _)| WaitOutcome::Ended(outcome));
-        self.put_wait(at, &Waiting { due: None, outcome, ..wait.clone() })
+        self.put_wait(at, Waiting { due: None, outcome, ..wait.clone() });
+        Ok(())
     }
 
     /// All waits of a task, with the names of the runs that they are for the end of, as far as these
@@ -350,7 +357,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         task: TaskKey,
     ) -> Result<Vec<(Waiting, Option<RunId>)>, R::Error> {
         let mut waits = Vec::new();
-        for wait in self.rows.waits(task)? {
+        for wait in self.rows.find_waits(task)? {
             let run = match wait.run.filter(|_| wait.id.kind.is_for_run()) {
                 Some(run) => self.find_run(run)?,
                 None => None,
@@ -401,7 +408,7 @@ impl<'t, R: Rows> Taking<'t, R> {
                 return Ok(Some(self.head(run).id));
             }
             let tasks = self.runs[run].plan.task_count() as u32;
-            for next in self.rows.waited_by(self.runs[run].key, tasks)? {
+            for next in self.rows.runs_waited_for(self.runs[run].key, tasks)? {
                 let next = self.run(next)?;
                 if next == other {
                     return Ok(Some(self.head(run).id));
@@ -430,7 +437,7 @@ impl<'t, R: Rows> Taking<'t, R> {
             let row = &self.tasks[holder].row;
             let holds = match row.planned().limits.is_empty() {
                 true => Vec::new(),
-                false => self.rows.holds(row.key)?,
+                false => self.rows.find_holds(row.key)?,
             };
             for hold in holds {
                 if holder == at && releasing.contains(&hold.limit.name) {
@@ -460,7 +467,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// What others have left word of for a worker.
     pub(super) fn hear_words(&mut self, worker: WorkerId) -> Result<(), R::Error> {
-        for task in self.rows.words(worker)? {
+        for task in self.rows.take_notifications(worker)? {
             let Some(at) = self.task(task)? else { continue };
             let life = &self.tasks[at].row.life;
             let (fence, kind) = (life.fence, life.state.kind());
@@ -480,13 +487,13 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     pub(super) fn wait_of(&mut self, at: usize, id: &WaitId) -> Result<Option<Waiting>, R::Error> {
         let row = &self.tasks[at].row;
-        if row.has_waits { self.rows.wait(row.key, id) } else { Ok(None) }
+        if row.has_waits { self.rows.find_wait(row.key, id) } else { Ok(None) }
     }
 
-    pub(super) fn put_wait(&mut self, at: usize, wait: &Waiting) -> Result<(), R::Error> {
+    pub(super) fn put_wait(&mut self, at: usize, wait: Waiting) {
         let task = &mut self.tasks[at];
         task.dirty |= !task.row.has_waits;
         task.row.has_waits = true;
-        self.rows.put_wait(task.row.key, wait)
+        self.rows.put_wait(task.row.key, wait);
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tidegate_core::audit::Stray;
+use tidegate_core::delta::{PauseChange, RateEvent, SignalChange, TaskWrite};
 use tidegate_core::graph::{
     Graph, Node, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, When,
 };
@@ -22,12 +23,12 @@ use tidegate_core::lifecycle::{Event, Failure, Kind, Life, State, WorkerId};
 use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::rows::{Head, Owned, Payload, Place, Row, Rows, Write};
+use tidegate_core::rows::{Head, Owned, Payload, Place, Row, Rows};
 use tidegate_core::store::{
     Answer, Applied, Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Operation, Parent,
     Record, RunKey, Scope, Store, TaskKey, Turn, TurnId, Turned,
 };
-use tidegate_core::wait::{NewSignal, WaitId, WaitKind, Waiting};
+use tidegate_core::wait::{WaitId, WaitKind, Waiting};
 use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp, turn};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
@@ -410,12 +411,13 @@ impl Rows for Counted {
         _: WorkerId,
         _: u32,
         _: bool,
+        _: &[PauseChange],
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
         Ok(self.ready.iter().take(max as usize).map(|&task| (NOW, task)).collect())
     }
 
-    fn serves(
+    fn can_run(
         &mut self,
         _: WorkerId,
         _: u32,
@@ -451,13 +453,13 @@ impl Rows for Counted {
         Ok(RunKey(first))
     }
 
-    fn insert(&mut self, write: Write<'_>) -> Result<(), Infallible> {
-        self.put(write.row);
+    fn insert(&mut self, write: TaskWrite) -> Result<(), Infallible> {
+        self.put(&write.row);
         Ok(())
     }
 
-    fn update(&mut self, write: Write<'_>) -> Result<(), Infallible> {
-        self.put(write.row);
+    fn update(&mut self, write: TaskWrite) -> Result<(), Infallible> {
+        self.put(&write.row);
         Ok(())
     }
 
@@ -471,12 +473,16 @@ impl Rows for Counted {
         Ok(self.records)
     }
 
-    fn pause(&mut self, _: &Scope, _: Timestamp) -> Result<bool, Infallible> {
-        Ok(true)
+    fn is_paused(&mut self, _: &Scope) -> Result<bool, Infallible> {
+        Ok(false)
     }
 
-    fn unpause(&mut self, _: &Scope, _: Timestamp) -> Result<bool, Infallible> {
-        Ok(true)
+    fn is_queue_paused(&mut self, _: &str) -> Result<bool, Infallible> {
+        Ok(false)
+    }
+
+    fn change_pause(&mut self, _: &PauseChange) -> Result<(), Infallible> {
+        Ok(())
     }
 
     fn forget(&mut self, _: WorkerId) -> Result<(), Infallible> {
@@ -495,12 +501,24 @@ impl Rows for Counted {
         Ok(None)
     }
 
-    fn refile(&mut self, _: &Row, _: &Head) -> Result<bool, Infallible> {
+    fn drop_words(&mut self, _: WorkerId) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn is_misfiled(&mut self, _: &Row, _: &Head) -> Result<bool, Infallible> {
         Ok(false)
     }
 
-    fn sweep(&mut self, _: &Stray) -> Result<bool, Infallible> {
+    fn refile(&mut self, _: &Row, _: &Head) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn has_orphans(&mut self, _: &Stray) -> Result<bool, Infallible> {
         Ok(false)
+    }
+
+    fn sweep(&mut self, _: &Stray) -> Result<(), Infallible> {
+        Ok(())
     }
 
     fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {
@@ -527,8 +545,13 @@ impl Rows for Counted {
         Ok(())
     }
 
-    fn signal_wait(&mut self, _: RunKey, _: &str) -> Result<Option<(TaskKey, WaitId)>, Infallible> {
-        Ok(None)
+    fn signal_waits(
+        &mut self,
+        _: RunKey,
+        _: &str,
+        _: u32,
+    ) -> Result<Vec<(Timestamp, TaskKey, WaitId)>, Infallible> {
+        Ok(Vec::new())
     }
 
     fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Infallible> {
@@ -536,11 +559,15 @@ impl Rows for Counted {
         Ok(open.map(|(key, _)| key.clone()).collect())
     }
 
-    fn waited_by(&mut self, _: RunKey, _: u32) -> Result<Vec<RunKey>, Infallible> {
+    fn waited_by(
+        &mut self,
+        _: RunKey,
+        _: u32,
+    ) -> Result<Vec<(TaskKey, WaitId, RunKey)>, Infallible> {
         Ok(Vec::new())
     }
 
-    fn add_signal(&mut self, _: RunKey, _: &NewSignal, _: Timestamp) -> Result<u64, Infallible> {
+    fn signal_number(&mut self) -> Result<u64, Infallible> {
         Ok(1)
     }
 
@@ -548,15 +575,16 @@ impl Rows for Counted {
         Ok(false)
     }
 
-    fn next_signal(
+    fn signals(
         &mut self,
         _: RunKey,
         _: &str,
-    ) -> Result<Option<(u64, Option<Bytes>)>, Infallible> {
-        Ok(None)
+        _: u32,
+    ) -> Result<Vec<(u64, Option<Bytes>)>, Infallible> {
+        Ok(Vec::new())
     }
 
-    fn take_signal(&mut self, _: u64, _: Option<TaskKey>) -> Result<(), Infallible> {
+    fn change_signal(&mut self, _: u64, _: &SignalChange) -> Result<(), Infallible> {
         Ok(())
     }
 
@@ -588,13 +616,7 @@ impl Rows for Counted {
         Ok(Vec::new())
     }
 
-    fn note_begun(
-        &mut self,
-        _: &LimitKey,
-        _: Timestamp,
-        _: u32,
-        _: Timestamp,
-    ) -> Result<(), Infallible> {
+    fn add_rate_event(&mut self, _: &RateEvent) -> Result<(), Infallible> {
         Ok(())
     }
 

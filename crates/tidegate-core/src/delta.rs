@@ -1,0 +1,220 @@
+//! The changes that one turn makes to a store.
+//!
+//! A [`Delta`] is gathered while a turn is decided and written in one go at the end: until then the
+//! store is as it was, and [`Overlay`](crate::turn) shows the turn its own changes. Rows move from the
+//! decision into the delta and from there into the store.
+
+use crate::Timestamp;
+use crate::audit::Stray;
+use crate::lifecycle::WorkerId;
+use crate::limit::{Hold, Limit, LimitKey};
+use crate::rows::{Head, Payload, Place, Row, Rows};
+use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
+use crate::wait::{WaitId, Waiting};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Everything that one turn changes.
+#[derive(Debug, Default)]
+pub struct Delta {
+    /// Definitions of limits, new or changed.
+    pub limits: Vec<Limit>,
+    /// Pauses that begin or end, in order.
+    pub pauses: Vec<PauseChange>,
+    /// Waits by task and identity; `None` removes the wait.
+    pub waits: BTreeMap<TaskKey, BTreeMap<WaitId, Option<Waiting>>>,
+    /// Signals by number.
+    pub signals: BTreeMap<u64, SignalChange>,
+    /// Holds by task and limit; `None` gives the units back.
+    pub holds: BTreeMap<TaskKey, BTreeMap<LimitKey, Option<Hold>>>,
+    /// Begins that count for a rate, in order.
+    pub rate_events: Vec<RateEvent>,
+    /// When time frees units of a limit; `None` removes the alarm.
+    pub limit_alarms: BTreeMap<LimitKey, Option<Timestamp>>,
+    /// Payloads to be stored beside tasks, in order.
+    pub payloads: Vec<(TaskKey, Payload, Bytes)>,
+    /// Payloads to be copied from one task to another.
+    pub payload_copies: Vec<PayloadCopy>,
+    /// Records in order. The store sets their numbers.
+    pub records: Vec<Record>,
+    /// Task rows, new or changed.
+    pub tasks: Vec<TaskWrite>,
+    /// Workers that own nothing any more and are dead.
+    pub forgotten_workers: Vec<WorkerId>,
+    /// Tasks that other workers have to look at.
+    pub notifications: BTreeSet<(WorkerId, TaskKey)>,
+    /// The worker that has taken its notifications.
+    pub notified: Option<WorkerId>,
+    /// Tasks to be filed anew among those that are alike for a claim, each with its run.
+    pub refiled: Vec<(Row, Box<Head>)>,
+    /// Rows that belong to nothing and are to be removed.
+    pub orphans: Vec<Stray>,
+}
+
+/// The beginning or the end of a pause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PauseChange {
+    /// What is paused.
+    pub scope: Scope,
+    /// Whether the pause begins.
+    pub begins: bool,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Whether a queue or the store is paused once these changes are made, if that was so before.
+pub fn is_paused_after(
+    changes: &[PauseChange],
+    scope: impl Fn(&Scope) -> bool,
+    before: bool,
+) -> bool {
+    changes.iter().rfind(|change| scope(&change.scope)).map_or(before, |change| change.begins)
+}
+
+/// A change of one signal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SignalChange {
+    /// It was sent.
+    Sent {
+        /// The id that the sender gave it.
+        id: u128,
+        /// The run that it is addressed to.
+        run: RunKey,
+        /// Its name.
+        name: Arc<str>,
+        /// Its payload.
+        body: Option<Bytes>,
+        /// When.
+        at: Timestamp,
+        /// The task that has received it at once.
+        taken_by: Option<TaskKey>,
+    },
+    /// A task has received it.
+    Taken {
+        /// Which.
+        by: TaskKey,
+    },
+    /// The task that had received it has no use for it: it is there for the next wait.
+    Returned {
+        /// The run that it is addressed to.
+        run: RunKey,
+        /// Its name.
+        name: Arc<str>,
+        /// Its payload.
+        body: Option<Bytes>,
+    },
+}
+
+/// Units of a limit whose use began at some time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateEvent {
+    /// Which limit.
+    pub limit: LimitKey,
+    /// When.
+    pub at: Timestamp,
+    /// How many units.
+    pub units: u32,
+    /// Earlier events of the limit do not count any more.
+    pub forget_before: Timestamp,
+}
+
+/// A payload to be copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayloadCopy {
+    /// The task that has it.
+    pub from: TaskKey,
+    /// The task that gets it.
+    pub to: TaskKey,
+    /// Which.
+    pub kind: Payload,
+}
+
+/// A task row to be written.
+#[derive(Debug)]
+pub struct TaskWrite {
+    /// The row.
+    pub row: Row,
+    /// Where it is to be found.
+    pub place: Place,
+    /// The queue of its run.
+    pub queue: Arc<str>,
+    /// The task that has begun its run.
+    pub parent: Option<TaskKey>,
+    /// Whether its run has ended.
+    pub is_run_ended: bool,
+    /// Whether there was no such row before.
+    pub is_new: bool,
+}
+
+/// Writes a delta, and sets the numbers of its records.
+///
+/// # Errors
+/// The store's own; then the transaction must not be committed.
+pub fn apply_delta<R: Rows>(rows: &mut R, delta: &mut Delta) -> Result<(), R::Error> {
+    for limit in &delta.limits {
+        rows.set_limit(limit)?;
+    }
+    for pause in &delta.pauses {
+        rows.change_pause(pause)?;
+    }
+    for (task, waits) in &delta.waits {
+        for (id, wait) in waits {
+            match wait {
+                Some(wait) => rows.put_wait(*task, wait)?,
+                None => rows.drop_wait(*task, id)?,
+            }
+        }
+    }
+    for (number, signal) in &delta.signals {
+        rows.change_signal(*number, signal)?;
+    }
+    for (task, holds) in &delta.holds {
+        for (limit, hold) in holds {
+            match hold {
+                Some(hold) => rows.hold(*task, hold)?,
+                None => rows.let_go(*task, limit)?,
+            }
+        }
+    }
+    for event in &delta.rate_events {
+        rows.add_rate_event(event)?;
+    }
+    for (limit, alarm) in &delta.limit_alarms {
+        rows.set_limit_alarm(limit, *alarm)?;
+    }
+    for (task, kind, bytes) in &delta.payloads {
+        rows.keep(*task, *kind, bytes)?;
+    }
+    for copy in &delta.payload_copies {
+        if let Some(bytes) = rows.payload(copy.from, copy.kind)? {
+            rows.keep(copy.to, copy.kind, &bytes)?;
+        }
+    }
+    for record in &mut delta.records {
+        record.seq = rows.record(record)?;
+    }
+    for write in delta.tasks.drain(..) {
+        if write.is_new {
+            rows.insert(write)?;
+        } else {
+            rows.update(write)?;
+        }
+    }
+    if let Some(worker) = delta.notified {
+        rows.drop_words(worker)?;
+    }
+    for (worker, task) in &delta.notifications {
+        rows.leave_word(*worker, *task)?;
+    }
+    // With the notifications for them.
+    for worker in &delta.forgotten_workers {
+        rows.forget(*worker)?;
+    }
+    for (row, head) in &delta.refiled {
+        rows.refile(row, head)?;
+    }
+    for orphan in &delta.orphans {
+        rows.sweep(orphan)?;
+    }
+    Ok(())
+}
