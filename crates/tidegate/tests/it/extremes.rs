@@ -17,6 +17,7 @@ async fn pool_of_any_capacity_refuses_or_works() {
             }
         };
         for weight in *COUNTS {
+            assert_eq!(pool.try_acquire(weight).is_ok(), (1..=capacity).contains(&weight));
             for priority in *PRIORITIES {
                 match pool.acquire().weight(weight).priority(priority).await {
                     Ok(mut token) => {

@@ -126,7 +126,12 @@ on_every_store! {
             let task = Task::new(what.clone(), fails).retries(1).backoff(Backoff::fixed(time));
             tasks.push((what, task));
             let what = format!("backoff up to {time:?}");
+            for part in NUMBERS {
+                let is_part = (0.0..=1.0).contains(&part);
+                assert_eq!(Backoff::fixed(time).with_jitter(part).is_ok(), is_part, "{part}");
+            }
             if let Ok(grows) = Backoff::exponential(Duration::ZERO, f64::MAX, time) {
+                let grows = grows.with_jitter(1.0).unwrap();
                 let task = Task::new(what.clone(), fails).retries(1).backoff(grows);
                 tasks.push((what, task));
             }
@@ -233,6 +238,9 @@ on_every_store! {
             let mut config = Config::default();
             config.waiting_max = Some(count);
             start(&place, &format!("waiting_max {count}"), config).await;
+            let mut config = Config::default();
+            (config.child_depth_max, config.log_max) = (count, u64::from(count) << 32);
+            start(&place, &format!("child_depth_max {count}"), config).await;
         }
         for time in *DURATIONS {
             let mut config = Config::default();
@@ -269,7 +277,13 @@ on_every_store! {
             Ok(())
         }
         async fn checks(_: &mut Context, handle: &TaskHandle) -> Done {
+            for fraction in NUMBERS {
+                handle.progress(fraction, "");
+            }
             for every in *DURATIONS {
+                let quiet = condition::file_unchanged("/no such file", every);
+                let wait = handle.defer_until(quiet, Duration::from_secs(1));
+                wait.timeout(Duration::ZERO).await.unwrap_err();
                 for (factor, longest) in NUMBERS.into_iter().zip(DURATIONS.into_iter().cycle()) {
                     for jitter in [0.0, 1.0, f64::NAN] {
                         let never = condition::check(|| false);
