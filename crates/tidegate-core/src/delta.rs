@@ -8,7 +8,7 @@ use crate::Timestamp;
 use crate::audit::Stray;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
-use crate::rows::{Head, Payload, Place, Row, Rows};
+use crate::rows::{Head, Payload, Place, Row};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
 use crate::wait::{WaitId, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ pub struct Delta {
 }
 
 /// The beginning or the end of a pause.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PauseChange {
     /// What is paused.
     pub scope: Scope,
@@ -144,77 +144,4 @@ pub struct TaskWrite {
     pub is_run_ended: bool,
     /// Whether there was no such row before.
     pub is_new: bool,
-}
-
-/// Writes a delta, and sets the numbers of its records.
-///
-/// # Errors
-/// The store's own; then the transaction must not be committed.
-pub fn apply_delta<R: Rows>(rows: &mut R, delta: &mut Delta) -> Result<(), R::Error> {
-    for limit in &delta.limits {
-        rows.set_limit(limit)?;
-    }
-    for pause in &delta.pauses {
-        rows.change_pause(pause)?;
-    }
-    for (task, waits) in &delta.waits {
-        for (id, wait) in waits {
-            match wait {
-                Some(wait) => rows.put_wait(*task, wait)?,
-                None => rows.drop_wait(*task, id)?,
-            }
-        }
-    }
-    for (number, signal) in &delta.signals {
-        rows.change_signal(*number, signal)?;
-    }
-    for (task, holds) in &delta.holds {
-        for (limit, hold) in holds {
-            match hold {
-                Some(hold) => rows.hold(*task, hold)?,
-                None => rows.let_go(*task, limit)?,
-            }
-        }
-    }
-    for event in &delta.rate_events {
-        rows.add_rate_event(event)?;
-    }
-    for (limit, alarm) in &delta.limit_alarms {
-        rows.set_limit_alarm(limit, *alarm)?;
-    }
-    for (task, kind, bytes) in &delta.payloads {
-        rows.keep(*task, *kind, bytes)?;
-    }
-    for copy in &delta.payload_copies {
-        if let Some(bytes) = rows.payload(copy.from, copy.kind)? {
-            rows.keep(copy.to, copy.kind, &bytes)?;
-        }
-    }
-    for record in &mut delta.records {
-        record.seq = rows.record(record)?;
-    }
-    for write in delta.tasks.drain(..) {
-        if write.is_new {
-            rows.insert(write)?;
-        } else {
-            rows.update(write)?;
-        }
-    }
-    if let Some(worker) = delta.notified {
-        rows.drop_words(worker)?;
-    }
-    for (worker, task) in &delta.notifications {
-        rows.leave_word(*worker, *task)?;
-    }
-    // With the notifications for them.
-    for worker in &delta.forgotten_workers {
-        rows.forget(*worker)?;
-    }
-    for (row, head) in &delta.refiled {
-        rows.refile(row, head)?;
-    }
-    for orphan in &delta.orphans {
-        rows.sweep(orphan)?;
-    }
-    Ok(())
 }

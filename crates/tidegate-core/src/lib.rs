@@ -43,6 +43,7 @@ mod timestamp;
 pub mod trust;
 pub mod turn;
 pub mod wait;
+pub mod want;
 
 pub use backoff::{Backoff, InvalidBackoff};
 pub use error_text::ERROR_MAX;

@@ -1,6 +1,6 @@
 //! The store that keeps everything in memory: the executable specification of what a store is.
 //!
-//! It is plain maps behind one lock. What a turn does is decided by [`turn::take`], as in every
+//! It is plain maps behind one lock. What a turn does is decided by [`decide_turn`](crate::turn::decide_turn), as in every
 //! store; here stands how rows are found and written, with the indexes that other stores have too:
 //! what can be claimed by lane and order, alarms by time, tasks by worker, runs by name and by
 //! idempotency key, open waits by what they are for, signals that nobody has taken, holds by limit.
@@ -13,6 +13,7 @@
 //! alive until somebody says otherwise ([`MemoryStore::kill`]).
 
 mod explain;
+mod loader;
 mod prune;
 mod rows;
 
@@ -25,12 +26,13 @@ use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
 use crate::rows::{Gate, Head, Payload, Place, Row};
 use crate::store::{
-    Answer, Bytes, Counts, Finding, Knows, NewWorker, Record, RunKey, RunSummary, RunView,
-    RunsPage, Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved,
-    WhyUnserved, WorkerView,
+    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
+    Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved, WhyUnserved,
+    WorkerView,
 };
 use crate::wait::{WaitId, WaitKind, Waiting};
-use crate::{RunId, Timestamp, audit, limit, turn};
+use crate::want::ServedTasks;
+use crate::{RunId, Timestamp, audit, limit};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -130,7 +132,7 @@ impl Store for MemoryStore {
     fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
         self.with(move |memory| {
             memory.latest = memory.latest.max(Some(turn.now));
-            match turn::take(memory, &turn) {
+            match memory.take_turn(&turn) {
                 Ok(turned) => turned,
             }
         })
@@ -277,26 +279,15 @@ struct Signal {
 struct Worker {
     /// As it presented itself.
     enlisted: WorkerView,
-    queues: BTreeSet<String>,
-    /// Names of tasks by workflow; `None` for all there are.
-    knows: Option<BTreeMap<String, BTreeSet<String>>>,
+    served: Arc<ServedTasks>,
     slots: u32,
     alive: bool,
 }
 
 impl Worker {
-    fn serves(&self, queue: &str) -> bool {
-        self.queues.contains(queue)
-    }
-
-    fn knows(&self, workflow: &str, task: &str) -> bool {
-        let Some(knows) = &self.knows else { return true };
-        knows.get(workflow).is_some_and(|tasks| tasks.contains(task))
-    }
-
     fn can_run(&self, lane: &Lane, heaviest: u32) -> bool {
         let (workflow, task, weight) = lane.names();
-        self.knows(workflow, task) && weight <= heaviest
+        self.served.knows_task(workflow, task) && weight <= heaviest
     }
 }
 
@@ -350,19 +341,9 @@ impl Memory {
     fn enlist(&mut self, new: NewWorker) -> WorkerId {
         self.last_worker += 1;
         let id = WorkerId(self.last_worker);
-        let knows = match &new.knows {
-            Knows::All => None,
-            Knows::These(tasks) => {
-                let mut knows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-                for (workflow, task) in tasks {
-                    knows.entry(workflow.clone()).or_default().insert(task.clone());
-                }
-                Some(knows)
-            }
-        };
-        let (queues, slots) = (new.queues.iter().cloned().collect(), new.slots);
+        let (served, slots) = (ServedTasks::new(&new.queues, &new.knows), new.slots);
         let enlisted = WorkerView::new(id, new);
-        self.workers.insert(id, Worker { enlisted, queues, knows, slots, alive: true });
+        self.workers.insert(id, Worker { enlisted, served: served.into(), slots, alive: true });
         id
     }
 
@@ -625,8 +606,11 @@ impl Memory {
         let unserved = waiting.into_iter().filter_map(|(names, waiting)| {
             let (queue, workflow, task, weight) = names;
             let alive = self.workers.values().filter(|worker| worker.alive);
-            let asked = alive
-                .map(|worker| (worker.serves(queue), worker.knows(workflow, task), worker.slots));
+            let asked = alive.map(|worker| {
+                let served = &worker.served;
+                let serves = served.queues.contains(queue);
+                (serves, served.knows_task(workflow, task), worker.slots)
+            });
             Some(Unserved {
                 why: WhyUnserved::of(weight, asked)?,
                 queue: queue.to_owned(),

@@ -3,8 +3,8 @@
 //! A [`Store`] speaks of engine operations in batches. Everything that changes a task goes through
 //! one method, [`Store::turn`]: a worker, or whoever submits and cancels, hands in all it has to
 //! say and to ask, and all of it happens in one transaction or not at all. What a turn makes of the
-//! tasks is decided by [`turn::take`](crate::turn::take), the same for every store; a store only
-//! finds rows and writes them ([`Rows`](crate::rows::Rows)). Nothing in a store knows what a state means.
+//! tasks is decided by [`turn::decide_turn`](crate::turn::decide_turn), the same for every store; a store only
+//! loads rows ([`Loader`](crate::want::Loader)) and applies the [`Delta`](crate::delta::Delta). Nothing in a store knows what a state means.
 //!
 //! Deliberately absent: time (it comes with each turn), retries after errors (the caller's), any
 //! notion of a lost answer (a turn may be repeated, and says so).
@@ -233,7 +233,7 @@ pub struct Turn {
     pub recover: Option<WorkerId>,
     /// Whether the worker wants to know everything it owns.
     pub roll_call: bool,
-    /// So many runs of a queue may [wait](crate::rows::Rows::waiting); a submit beyond is refused.
+    /// So many runs of a queue may [wait](crate::want::Want::QueueDepth); a submit beyond is refused.
     pub waiting_max: Option<u32>,
     /// So many levels of runs may be begun by tasks below a run that was submitted; a run below is
     /// refused. `u32::MAX`: any number.

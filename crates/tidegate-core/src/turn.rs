@@ -1,8 +1,7 @@
 //! What a turn makes of the tasks it touches: the one write path of every store.
 //!
-//! [`take`] runs inside a transaction of a store. It looks rows up, decides with
-//! [`Life::next`] and the [graph](crate::graph) what becomes of them, and writes each row that
-//! changed once, at the end. In this order: what the worker says of its tasks; what a dead worker
+//! [`decide_turn`] runs inside a transaction of a store. It loads rows, decides with [`Life::next`]
+//! and the [graph](crate::graph), and gathers the changes in a [`Delta`](crate::delta::Delta). In this order: what the worker says of its tasks; what a dead worker
 //! leaves; what the clock brings; what is asked of runs; new runs; then everything that follows for
 //! the other tasks of the runs touched; and last the claim, which so can take what became ready in
 //! the same turn before it was ever written as ready.
@@ -20,19 +19,21 @@ mod repair;
 mod retry;
 mod waits;
 
-use crate::delta::{TaskWrite, apply_delta};
+use crate::delta::TaskWrite;
 use crate::error_text::cut_error;
 use crate::graph::{Consequence, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, Verdict};
 use crate::keys::KeyMap;
 use crate::lifecycle::{CancelledBy, Event, Kind, Life, Reason, State, WorkerId};
 use crate::limit::LimitKey;
 use crate::plan::Plan;
-use crate::rows::{Head, Owned, Payload, Row, Rows};
+use crate::rows::{Head, Owned, Payload, Row};
 use crate::store::{
     Applied, Bytes, Change, Claim, Ended, Happened, NewRun, Operation, OperationOutcome, Parent,
     RECOVER_MAX, Record, Refusal, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
 };
+use crate::want::{Known, Loader};
 use crate::{RunId, TaskExecutionId, Timestamp};
+pub use claim::{Decision, Fill, complete_reply};
 use overlay::Overlay;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -48,13 +49,17 @@ const WOKEN_MIN: u32 = 128;
 /// How often a queue time-out that a pause makes longer is looked at.
 const PAUSED_LOOK: Duration = Duration::from_secs(1);
 
-/// Takes a turn.
+/// Decides a turn. Pure but for what it loads, total, and deterministic in that; `known` may be empty.
 ///
 /// # Errors
-/// Whatever the store's rows say; then the transaction must not be committed.
-pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
+/// The loader's stop.
+pub fn decide_turn<L: Loader>(
+    turn: &Turn,
+    known: Known,
+    loader: &mut L,
+) -> Result<Decision, L::Stop> {
     let mut taking = Taking {
-        rows: Overlay::new(rows),
+        rows: Overlay::new(known, loader),
         turn,
         tasks: Vec::new(),
         runs: Vec::new(),
@@ -100,11 +105,14 @@ pub fn take<R: Rows>(rows: &mut R, turn: &Turn) -> Result<Turned, R::Error> {
         taking.claim(worker)?;
         taking.hear_words(worker)?;
     }
-    taking.write_changes()
+    taking.gather_tasks();
+    let reconciled = turn.worker.filter(|_| turn.roll_call);
+    let fill = Fill { inputs: taking.inputs, reconciled };
+    Ok(Decision { delta: taking.rows.delta, reply: taking.answer, fill })
 }
 
-struct Taking<'t, R> {
-    rows: Overlay<'t, R>,
+struct Taking<'t, L> {
+    rows: Overlay<'t, L>,
     turn: &'t Turn,
     /// The tasks that were looked at.
     tasks: Vec<Task>,
@@ -153,9 +161,9 @@ struct Run<'t> {
     new: Option<&'t NewRun>,
 }
 
-impl<'t, R: Rows> Taking<'t, R> {
+impl<'t, L: Loader> Taking<'t, L> {
     /// What a worker says of one of its tasks: all of it or nothing.
-    fn change(&mut self, change: &'t Change) -> Result<Applied, R::Error> {
+    fn change(&mut self, change: &'t Change) -> Result<Applied, L::Stop> {
         let Some(at) = self.task(change.task)? else {
             return Ok(Applied::Lost { actual: None });
         };
@@ -225,8 +233,8 @@ impl<'t, R: Rows> Taking<'t, R> {
         }
     }
 
-    fn recover(&mut self, dead: WorkerId) -> Result<(), R::Error> {
-        let owned = self.rows.stored.owned(dead, RECOVER_MAX)?;
+    fn recover(&mut self, dead: WorkerId) -> Result<(), L::Stop> {
+        let owned = self.rows.load_owned(dead, RECOVER_MAX)?;
         for &Owned { task, .. } in &owned {
             let at = self.task(task)?.expect("what a worker owns exists");
             let recovered = self.step(at, &Event::Recover)?;
@@ -244,15 +252,15 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Clocks that ran out, waits that are over, start times that have come.
-    fn look_at_clock(&mut self) -> Result<(), R::Error> {
+    fn look_at_clock(&mut self) -> Result<(), L::Stop> {
         let now = self.turn.now;
         // What a rate waits for is never further away than its interval, so if the clock was set back
         // all of them are looked at.
         let until = if self.turn.set_back { Timestamp::from_micros(i64::MAX) } else { now };
-        self.freed.extend(self.rows.stored.due_limits(until, DUE_MAX)?);
+        self.freed.extend(self.rows.load_due_limits(until, DUE_MAX)?);
         let Claim { units, ahead, .. } = self.turn.claim;
         let mut wakes = units.saturating_add(ahead).max(WOKEN_MIN);
-        for task in self.rows.stored.due(now, DUE_MAX)? {
+        for task in self.rows.load_due_tasks(now, DUE_MAX)? {
             if wakes == 0 {
                 break;
             }
@@ -271,7 +279,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(())
     }
 
-    fn perform_operation(&mut self, operation: &Operation) -> Result<OperationOutcome, R::Error> {
+    fn perform_operation(&mut self, operation: &Operation) -> Result<OperationOutcome, L::Stop> {
         let (scope, pauses) = match operation {
             Operation::Cancel(run) => return self.cancel(*run, CancelledBy::User),
             Operation::Pause(scope) => (scope, true),
@@ -287,7 +295,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         }
     }
 
-    fn submit(&mut self, new: &'t NewRun) -> Result<Result<Submitted, Refusal>, R::Error> {
+    fn submit(&mut self, new: &'t NewRun) -> Result<Result<Submitted, Refusal>, L::Stop> {
         let id = new.id;
         if let Some(parent) = &new.parent {
             let at = self.task(parent.task)?;
@@ -315,7 +323,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         let names = (self.queue_of(new)?, new.plan.workflow(), key.as_str());
         let known = match self.new_keys.get(&names) {
             Some(&run) => Some(run),
-            None => self.rows.stored.find_key(&names.0, names.1, names.2)?,
+            None => self.rows.load_run_by_key(&names.0, names.1, names.2)?,
         };
         if let Some(before) = known {
             let run = self.run(before)?;
@@ -337,7 +345,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Why a run cannot begin, if it cannot.
-    fn refused(&mut self, new: &NewRun) -> Result<Option<Refusal>, R::Error> {
+    fn refused(&mut self, new: &NewRun) -> Result<Option<Refusal>, L::Stop> {
         if let Some(refusal) = self.cannot_retry(new)? {
             return Ok(Some(refusal));
         }
@@ -350,14 +358,14 @@ impl<'t, R: Rows> Taking<'t, R> {
     /// Why there is no room for a further run in its queue, if there is none. For what a task begins
     /// there always is: it waits for that, and nobody else could make room. What was submitted before
     /// in this turn counts, whether it will be taken at once or not.
-    fn full(&mut self, new: &NewRun) -> Result<Option<Refusal>, R::Error> {
+    fn full(&mut self, new: &NewRun) -> Result<Option<Refusal>, L::Stop> {
         let Some(max) = self.turn.waiting_max.filter(|_| new.parent.is_none()) else {
             return Ok(None);
         };
         let added = self.waiting.get(&new.queue).copied().unwrap_or(0);
         // Who was refused once is not counted for again.
         let room = max.saturating_sub(added);
-        let is_full = room == 0 || self.rows.stored.waiting(&new.queue, room)? >= room;
+        let is_full = room == 0 || self.rows.load_queue_depth(&new.queue, room)? >= i64::from(room);
         self.waiting.insert(new.queue.clone(), if is_full { max } else { added + 1 });
         let queue = new.queue.to_string();
         Ok(is_full.then_some(Refusal::QueueFull { queue, waiting: max, max }))
@@ -365,7 +373,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// The queue of a run that is to begin: what a task begins has that of its task, unless it is
     /// told otherwise.
-    fn queue_of(&mut self, new: &NewRun) -> Result<Arc<str>, R::Error> {
+    fn queue_of(&mut self, new: &NewRun) -> Result<Arc<str>, L::Stop> {
         Ok(match &new.parent {
             None => new.queue.clone(),
             Some(Parent { queue: Some(queue), .. }) => queue.clone(),
@@ -377,9 +385,9 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Makes the rows of a run, all blocked; settling lets the first ones go.
-    fn begin(&mut self, new: &'t NewRun) -> Result<RunKey, R::Error> {
+    fn begin(&mut self, new: &'t NewRun) -> Result<RunKey, L::Stop> {
         let count = u32::try_from(new.plan.task_count()).expect("a graph is not that large");
-        let key = self.rows.stored.allocate(count)?;
+        let key = self.rows.allocate_tasks(count)?;
         let mut head = Box::new(Head {
             id: new.id,
             queue: self.queue_of(new)?,
@@ -443,7 +451,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Everything that follows for the tasks of a run from the way they stand, and its end.
-    fn settle(&mut self, run: usize) -> Result<(), R::Error> {
+    fn settle(&mut self, run: usize) -> Result<(), L::Stop> {
         if self.runs[run].unsettled {
             self.settle_whole(run)?;
         } else {
@@ -468,7 +476,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Where a run begins, or is being stopped after a failure: there an end bears on all tasks.
-    fn settle_whole(&mut self, run: usize) -> Result<(), R::Error> {
+    fn settle_whole(&mut self, run: usize) -> Result<(), L::Stop> {
         let whole = self.whole(run)?;
         let plan = self.runs[run].plan.clone();
         let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
@@ -508,7 +516,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// The tasks that are open and of whose items some have failed, if that stops their run.
-    fn failing_lists(&mut self, run: usize, whole: &[usize]) -> Result<Vec<TaskIndex>, R::Error> {
+    fn failing_lists(&mut self, run: usize, whole: &[usize]) -> Result<Vec<TaskIndex>, L::Stop> {
         let mut failing = Vec::new();
         if self.runs[run].plan.on_failure() == OnFailure::KeepGoing {
             return Ok(failing);
@@ -527,7 +535,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// An item has failed for good: so will the task that is done for it, and if the rest of that
     /// one's run is to stop then, it need not wait for other items.
-    fn fail_list(&mut self, items: usize) -> Result<(), R::Error> {
+    fn fail_list(&mut self, items: usize) -> Result<(), L::Stop> {
         let is_of_list = self.runs[items].plan.items_of().is_some();
         let Some(parent) = self.head(items).parent.filter(|_| is_of_list) else { return Ok(()) };
         let Some(at) = self.task(parent)? else { return Ok(()) };
@@ -542,7 +550,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// Everywhere else an end bears only on what comes after it: the other tasks of the run, of
     /// which there may be many, are not looked at.
-    fn settle_below(&mut self, run: usize) -> Result<(), R::Error> {
+    fn settle_below(&mut self, run: usize) -> Result<(), L::Stop> {
         let (key, plan) = (self.runs[run].key, self.runs[run].plan.clone());
         while let Some(ended) = self.runs[run].ended.pop() {
             for &child in plan.graph().children(ended) {
@@ -565,7 +573,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// A task is skipped, because of what became of another: of what that was skipped for, if it was.
-    fn skip(&mut self, run: usize, at: usize, cause: TaskIndex) -> Result<(), R::Error> {
+    fn skip(&mut self, run: usize, at: usize, cause: TaskIndex) -> Result<(), L::Stop> {
         let above = self.existing(self.runs[run].key.task(cause))?;
         let Row { key, life, plan, .. } = &self.tasks[above].row;
         let said = match life.state.kind() {
@@ -589,7 +597,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         run: usize,
         task: TaskIndex,
         ended: TaskIndex,
-    ) -> Result<Verdict, R::Error> {
+    ) -> Result<Verdict, L::Stop> {
         let (key, plan) = (self.runs[run].key, self.runs[run].plan.clone());
         let at = self.existing(key.task(ended))?;
         let outcome = standing(&self.tasks[at].row.life).outcome();
@@ -611,11 +619,11 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Applies an event that no worker reports; false if it makes nothing of the task.
-    fn step(&mut self, at: usize, event: &Event) -> Result<bool, R::Error> {
+    fn step(&mut self, at: usize, event: &Event) -> Result<bool, L::Stop> {
         self.step_at(at, event, self.turn.now)
     }
 
-    fn step_at(&mut self, at: usize, event: &Event, now: Timestamp) -> Result<bool, R::Error> {
+    fn step_at(&mut self, at: usize, event: &Event, now: Timestamp) -> Result<bool, L::Stop> {
         self.step_with(at, event, now, None)
     }
 
@@ -626,7 +634,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         event: &Event,
         now: Timestamp,
         error: Option<&str>,
-    ) -> Result<bool, R::Error> {
+    ) -> Result<bool, L::Stop> {
         let row = &self.tasks[at].row;
         match row.life.next(&row.planned().rules, event, now) {
             Ok(transition) => {
@@ -644,7 +652,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         event: &Event,
         life: Life,
         error: Option<&str>,
-    ) -> Result<(), R::Error> {
+    ) -> Result<(), L::Stop> {
         let now = self.turn.now;
         let run = self.tasks[at].run;
         self.make_record(at, event, &life, error);
@@ -723,20 +731,6 @@ impl<'t, R: Rows> Taking<'t, R> {
         self.rows.add_record(record);
     }
 
-    /// Writes the changes, and completes the answer with all that is not decided but read.
-    fn write_changes(mut self) -> Result<Turned, R::Error> {
-        self.gather_tasks();
-        let Taking { rows: Overlay { stored, mut delta, .. }, turn, inputs, mut answer, .. } = self;
-        apply_delta(stored, &mut delta)?;
-        answer.records = delta.records;
-        claim::fill_inputs(stored, &mut answer.claimed, &inputs)?;
-        if let (Some(worker), true) = (turn.worker, turn.roll_call) {
-            claim::call_roll(stored, worker, &mut answer)?;
-        }
-        answer.alarm = stored.next_alarm()?;
-        Ok(answer)
-    }
-
     /// Moves the rows that have changed into the delta.
     fn gather_tasks(&mut self) {
         let now = self.turn.now;
@@ -762,11 +756,11 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Where the task is among those looked at.
-    fn task(&mut self, key: TaskKey) -> Result<Option<usize>, R::Error> {
+    fn task(&mut self, key: TaskKey) -> Result<Option<usize>, L::Stop> {
         if let Some(&at) = self.task_at.get(&key) {
             return Ok(Some(at));
         }
-        let Some(row) = self.rows.stored.task(key)? else { return Ok(None) };
+        let Some(row) = self.rows.load_task(key)? else { return Ok(None) };
         let run = match self.run_at.get(&row.run()) {
             Some(&run) => run,
             None if row.head.is_some() => self.add_run(row.run(), &row.plan),
@@ -780,17 +774,17 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Where the task is among those looked at. Its run has all its tasks.
-    fn existing(&mut self, key: TaskKey) -> Result<usize, R::Error> {
+    fn existing(&mut self, key: TaskKey) -> Result<usize, L::Stop> {
         self.task(key).map(|at| at.expect("a run has all its tasks"))
     }
 
     /// Where the run is among those looked at. It exists.
-    fn run(&mut self, key: RunKey) -> Result<usize, R::Error> {
+    fn run(&mut self, key: RunKey) -> Result<usize, L::Stop> {
         self.find_run(key).map(|run| run.expect("a run has a first task"))
     }
 
     /// Where the run is among those looked at. One that has ended may have been pruned since.
-    fn find_run(&mut self, key: RunKey) -> Result<Option<usize>, R::Error> {
+    fn find_run(&mut self, key: RunKey) -> Result<Option<usize>, L::Stop> {
         if let Some(&run) = self.run_at.get(&key) {
             return Ok(Some(run));
         }
@@ -798,23 +792,23 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(first.map(|first| self.tasks[first].run))
     }
 
-    fn find(&mut self, id: RunId) -> Result<Option<usize>, R::Error> {
+    fn find(&mut self, id: RunId) -> Result<Option<usize>, L::Stop> {
         // What was begun in this turn is not among the rows yet.
         if let Some(&(_, run)) = self.new_items.iter().find(|(new, _)| *new == id) {
             return Ok(Some(run));
         }
-        match self.rows.stored.find(id)? {
+        match self.rows.load_run(id)? {
             Some(key) => self.run(key).map(Some),
             None => Ok(None),
         }
     }
 
     /// Looks at all tasks of a run; where they are, by index.
-    fn whole(&mut self, run: usize) -> Result<Vec<usize>, R::Error> {
+    fn whole(&mut self, run: usize) -> Result<Vec<usize>, L::Stop> {
         if self.runs[run].whole.is_none() {
             let mut whole = vec![self.runs[run].first];
             if self.runs[run].plan.task_count() > 1 {
-                let rows = self.rows.stored.tasks(self.runs[run].key)?;
+                let rows = self.rows.load_whole_run(self.runs[run].key)?;
                 assert_eq!(rows.len(), self.runs[run].plan.task_count(), "a run has all its tasks");
                 // What was looked at before may have changed since.
                 let place = |row: Row| match self.task_at.get(&row.key) {
@@ -855,7 +849,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         first.row.head.as_mut().expect("the first task of a run carries its head")
     }
 
-    fn input(&mut self, run: usize) -> Result<Option<Bytes>, R::Error> {
+    fn input(&mut self, run: usize) -> Result<Option<Bytes>, L::Stop> {
         match self.runs[run].new {
             Some(new) => Ok(new.input.clone()),
             None => {

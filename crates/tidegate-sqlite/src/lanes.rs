@@ -3,17 +3,16 @@
 use crate::error::Error;
 use crate::sql::Statements;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::sync::Arc;
 use tidegate_core::delta::{PauseChange, is_paused_after};
 use tidegate_core::rows::Gate;
 use tidegate_core::store::Scope;
+use tidegate_core::want::ServedTasks;
 
 /// A worker as it has presented itself.
-#[derive(Default)]
 pub(crate) struct Served {
-    pub(crate) queues: HashSet<String>,
-    /// Tasks by workflow.
-    pub(crate) knows: Option<HashMap<String, HashSet<String>>>,
+    pub(crate) tasks: Arc<ServedTasks>,
     /// The lanes it serves, of those up to `last`.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) last: i64,
@@ -24,17 +23,6 @@ pub(crate) struct Lane {
     pub(crate) id: i64,
     pub(crate) queue: String,
     pub(crate) weight: u32,
-}
-
-impl Served {
-    /// Whether it serves this queue and knows this task.
-    pub(crate) fn can_run(&self, queue: &str, workflow: &str, task: &str) -> bool {
-        self.queues.contains(queue)
-            && self
-                .knows
-                .as_ref()
-                .is_none_or(|knows| knows.get(workflow).is_some_and(|tasks| tasks.contains(task)))
-    }
 }
 
 /// What is paused, but for single runs.

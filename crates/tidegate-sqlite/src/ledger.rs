@@ -16,6 +16,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
+use tidegate_core::Timestamp;
 use tidegate_core::delta::PauseChange;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::keys::KeyMap;
@@ -24,7 +25,8 @@ use tidegate_core::limit::Limit;
 use tidegate_core::plan::Plan;
 use tidegate_core::rows::{Gate, Row};
 use tidegate_core::store::{Bytes, Knows, NewWorker, News, TaskKey, Turn, Turned};
-use tidegate_core::{Timestamp, turn};
+use tidegate_core::turn::{self, Decision};
+use tidegate_core::want::{Known, ServedTasks};
 
 /// The writer's connection.
 pub(crate) struct Ledger<'c> {
@@ -172,7 +174,10 @@ impl<'c> Ledger<'c> {
         let others = known.iter().filter(|worker| Some(**worker) != turn.worker);
         let others: Vec<WorkerId> = others.copied().collect();
         self.stirred = Stirred { has_others: !others.is_empty(), ..Stirred::default() };
-        let turned = turn::take(self, turn)?;
+        let Decision { mut delta, mut reply, fill } = turn::decide_turn(turn, Known::new(), self)?;
+        self.apply_delta(&mut delta)?;
+        reply.records = delta.records;
+        turn::complete_reply(self, &mut reply, &fill)?;
         let stirred = std::mem::take(&mut self.stirred);
         for worker in others {
             let opened = |lane: &Lane| stirred.unpaused || stirred.lanes.contains(&lane.id);
@@ -188,7 +193,7 @@ impl<'c> Ledger<'c> {
                 before.ended |= news.ended;
             }
         }
-        Ok(turned)
+        Ok(reply)
     }
 
     /// Nothing that was written since the beginning has happened. Also good after a failed commit,
@@ -403,13 +408,13 @@ fn load_worker(sql: &mut Statements<'_>, worker: WorkerId) -> Result<Served, Err
     let queues = sql.worker_queues.query_map([id], |row| row.get(0))?;
     let queues = queues.collect::<rusqlite::Result<_>>()?;
     let knows_all: bool = sql.knows_all.query_row([id], |row| row.get(0))?;
-    let mut knows: HashMap<String, HashSet<String>> = HashMap::new();
+    let mut knows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut rows = sql.worker_knows.query([id])?;
     while let Some(row) = rows.next()? {
         knows.entry(row.get(0)?).or_default().insert(row.get(1)?);
     }
-    let knows = (!knows_all).then_some(knows);
-    Ok(Served { queues, knows, lanes: Vec::new(), last: 0 })
+    let tasks = Arc::new(ServedTasks { queues, tasks: (!knows_all).then_some(knows) });
+    Ok(Served { tasks, lanes: Vec::new(), last: 0 })
 }
 
 /// What a pause stops, as the number that is kept.

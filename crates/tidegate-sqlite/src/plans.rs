@@ -121,7 +121,7 @@ impl Catalog {
 }
 
 /// What is known of a plan that somebody has in memory.
-pub(crate) struct Known {
+pub(crate) struct KnownPlan {
     /// Keeps the address from being used for another plan.
     _plan: Arc<Plan>,
     pub(crate) id: i64,
@@ -137,7 +137,7 @@ pub(crate) struct Filed {
     pub(crate) lanes: Vec<i64>,
 }
 
-impl Known {
+impl KnownPlan {
     pub(crate) fn filed(&self, queue: &Arc<str>) -> Option<usize> {
         let is_it = |filed: &Filed| Arc::ptr_eq(&filed.queue, queue) || filed.queue == *queue;
         self.filed.iter().position(is_it)
@@ -159,19 +159,19 @@ impl Known {
 /// Plans by where they are in memory: what is needed to write rows.
 #[derive(Default)]
 pub(crate) struct Plans {
-    known: HashMap<usize, Known>,
+    known: HashMap<usize, KnownPlan>,
 }
 
 impl Plans {
-    pub(crate) fn known(&mut self, plan: &Arc<Plan>) -> Option<&mut Known> {
+    pub(crate) fn known(&mut self, plan: &Arc<Plan>) -> Option<&mut KnownPlan> {
         self.known.get_mut(&address(plan))
     }
 
-    pub(crate) fn add(&mut self, plan: &Arc<Plan>, id: i64) -> &mut Known {
+    pub(crate) fn add(&mut self, plan: &Arc<Plan>, id: i64) -> &mut KnownPlan {
         if self.known.len() >= PLANS_MAX {
             self.known.clear();
         }
-        let known = Known { _plan: plan.clone(), id, filed: Vec::new() };
+        let known = KnownPlan { _plan: plan.clone(), id, filed: Vec::new() };
         self.known.entry(address(plan)).insert_entry(known).into_mut()
     }
 }

@@ -10,6 +10,7 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, ToSql};
 use tidegate_core::RunId;
 use tidegate_core::audit::Stray;
+use tidegate_core::graph::TaskIndex;
 use tidegate_core::rows::{Head, Place, Row};
 use tidegate_core::store::TaskKey;
 
@@ -55,7 +56,11 @@ impl Ledger<'_> {
     }
 
     /// Whether a task is in another lane than its own, or its run under another key.
-    pub(crate) fn is_filed_wrongly(&mut self, row: &Row, head: &Head) -> Result<bool, Error> {
+    pub(crate) fn is_filed_wrongly(&mut self, task: TaskKey) -> Result<bool, Error> {
+        let Some(row) = self.find_task(task)? else { return Ok(false) };
+        let first = row.run().task(TaskIndex::from_u32(0));
+        let first = if row.head.is_some() { Some(row.clone()) } else { self.find_task(first)? };
+        let Some(head) = first.and_then(|first| first.head) else { return Ok(false) };
         let belongs = self.belongs(&head.queue, &row.plan, row.index)?;
         let connection = &self.opened.connection;
         let exists = |sql: &str, ids: &[&dyn ToSql]| connection.prepare(sql)?.exists(ids);

@@ -8,15 +8,11 @@ use crate::sql::Statements;
 use rusqlite::OptionalExtension;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::audit::Stray;
-use tidegate_core::delta::{PauseChange, RateEvent, SignalChange, TaskWrite};
-use tidegate_core::graph::TaskIndex;
+use tidegate_core::delta::{Delta, PauseChange, TaskWrite};
 use tidegate_core::lifecycle::{Fence, WorkerId};
-use tidegate_core::limit::{Hold, Limit, LimitKey};
-use tidegate_core::plan::Plan;
-use tidegate_core::rows::{Gate, Head, Owned, Payload, Place, Row, Rows};
+use tidegate_core::rows::{Gate, Owned, Payload, Place, Row};
 use tidegate_core::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
-use tidegate_core::wait::{WaitId, Waiting};
+use tidegate_core::want::{Loaded, Loader, ServedTasks, Want};
 use tidegate_core::{RunId, Timestamp};
 
 /// The fewest rows that are read of a lane at once: a query costs as much as a few rows.
@@ -88,15 +84,139 @@ impl Ledger<'_> {
     }
 }
 
-impl Rows for Ledger<'_> {
-    type Error = Error;
+impl Loader for Ledger<'_> {
+    type Stop = Error;
 
-    fn find(&mut self, run: RunId) -> Result<Option<RunKey>, Error> {
+    fn load(&mut self, want: &Want) -> Result<Loaded, Error> {
+        Ok(match want {
+            Want::RunById(run) => Loaded::Run(self.find_run(*run)?),
+            Want::RunByKey { queue, workflow, key } => {
+                Loaded::Run(self.find_run_by_key(queue, workflow, key)?)
+            }
+            Want::Task(task) => Loaded::Task(self.find_task(*task)?),
+            Want::WholeRun(run) => Loaded::Tasks(self.find_tasks(*run)?),
+            Want::DueTasks { until, max } => Loaded::TaskKeys(self.find_due_tasks(*until, *max)?),
+            Want::DueLimits { until, max } => Loaded::LimitKeys(self.limits_due(*until, *max)?),
+            Want::NextAlarm => Loaded::Instant(self.next_alarm()?),
+            Want::OwnedBy { worker, max } => Loaded::Owned(self.find_owned(*worker, *max)?),
+            Want::Ready { worker, max_weight, only_awaited, pauses, max } => Loaded::Ordered(
+                self.find_ready(*worker, *max_weight, *only_awaited, pauses, *max)?,
+            ),
+            Want::Served(worker) => Loaded::Served(self.served_tasks(*worker)?),
+            Want::IsPaused(scope) => Loaded::Flag(self.is_paused(scope)?),
+            Want::IsQueuePaused(queue) => Loaded::Flag(self.is_queue_paused(queue)?),
+            Want::PausedTime { run, queue, from, to } => {
+                Loaded::Duration(self.stood_still(*run, queue, *from, *to)?)
+            }
+            Want::QueueDepth { queue, max } => {
+                Loaded::Number(self.runs_waiting(queue, *max)?.into())
+            }
+            Want::TaskNumbers { count, .. } => Loaded::Number(self.allocate_tasks(*count)?.0),
+            Want::SignalNumber { .. } => Loaded::Number(self.next_signal_number()? as i64),
+            Want::Payload(task, kind) => Loaded::Payload(self.find_payload(*task, *kind)?),
+            Want::Notifications(worker) => Loaded::TaskKeys(self.words_for(*worker)?),
+            Want::Waits(task) => Loaded::Waits(self.waits_of(*task)?),
+            Want::Wait(task, id) => Loaded::Wait(self.find_wait(*task, id)?),
+            Want::SignalWaits { run, name, max } => {
+                Loaded::SignalWaits(self.open_signal_waits(*run, name, *max)?)
+            }
+            Want::WaitersOf(run) => Loaded::RunWaits(self.waits_for_run(*run)?),
+            Want::EdgesFrom { run, tasks } => Loaded::Edges(self.waits_for_runs(*run, *tasks)?),
+            Want::IsSent(run, id) => Loaded::Flag(self.knows_signal(*run, *id)?),
+            Want::Signals { run, name, max } => {
+                Loaded::Signals(self.untaken_signals(*run, name, *max)?)
+            }
+            Want::Limit(name) => Loaded::Limit(self.find_limit(name)?),
+            Want::UnitsInUse(limit) => Loaded::Number(self.units_in_use(limit)?.into()),
+            Want::RateEvents(limit) => Loaded::RateEvents(self.begun_under(limit)?),
+            Want::LimitAlarm(limit) => Loaded::Instant(self.alarm_of_limit(limit)?),
+            Want::Holds(task) => Loaded::Holds(self.holds_of(*task)?),
+            Want::BlockedOn { limit, max } => Loaded::Ordered(self.stand_behind(limit, *max)?),
+            Want::BlockedKeys(name) => Loaded::LimitKeys(self.keys_stood_behind(name)?),
+            Want::Place(task) => Loaded::Place(self.place_of(*task)?),
+            Want::IsMisfiled(task) => Loaded::Flag(self.is_filed_wrongly(*task)?),
+            Want::HasOrphans(stray) => Loaded::Flag(self.finds_orphans(stray)?),
+        })
+    }
+}
+
+impl Ledger<'_> {
+    /// Writes a delta, and sets the numbers of its records.
+    pub(crate) fn apply_delta(&mut self, delta: &mut Delta) -> Result<(), Error> {
+        for limit in &delta.limits {
+            self.write_limit(limit)?;
+        }
+        for pause in &delta.pauses {
+            self.change_pause(pause)?;
+        }
+        for (task, waits) in &delta.waits {
+            for (id, wait) in waits {
+                match wait {
+                    Some(wait) => self.write_wait(*task, wait)?,
+                    None => self.delete_wait(*task, id)?,
+                }
+            }
+        }
+        for (number, signal) in &delta.signals {
+            self.write_signal(*number, signal)?;
+        }
+        for (task, holds) in &delta.holds {
+            for (limit, hold) in holds {
+                match hold {
+                    Some(hold) => self.write_hold(*task, hold)?,
+                    None => self.delete_hold(*task, limit)?,
+                }
+            }
+        }
+        for event in &delta.rate_events {
+            self.write_rate_event(event)?;
+        }
+        for (limit, alarm) in &delta.limit_alarms {
+            self.write_limit_alarm(limit, *alarm)?;
+        }
+        for (task, kind, bytes) in &delta.payloads {
+            self.keep_payload(*task, *kind, bytes)?;
+        }
+        for copy in &delta.payload_copies {
+            if let Some(bytes) = self.find_payload(copy.from, copy.kind)? {
+                self.keep_payload(copy.to, copy.kind, &bytes)?;
+            }
+        }
+        for record in &mut delta.records {
+            record.seq = self.add_record(record)?;
+        }
+        for write in delta.tasks.drain(..) {
+            if write.is_new {
+                self.insert_task(write)?;
+            } else {
+                self.update_task(write)?;
+            }
+        }
+        if let Some(worker) = delta.notified {
+            self.forget_words(worker)?;
+        }
+        for (worker, task) in &delta.notifications {
+            self.write_word(*worker, *task)?;
+        }
+        // With the notifications for them.
+        for worker in &delta.forgotten_workers {
+            self.forget_worker(*worker)?;
+        }
+        for (row, head) in &delta.refiled {
+            self.file_again(row, head)?;
+        }
+        for orphan in &delta.orphans {
+            self.remove_orphans(orphan)?;
+        }
+        Ok(())
+    }
+
+    fn find_run(&mut self, run: RunId) -> Result<Option<RunKey>, Error> {
         let id = run.as_u128().to_be_bytes();
         Ok(self.sql.find.query_row([id], |row| row.get(0).map(RunKey)).optional()?)
     }
 
-    fn find_key(
+    fn find_run_by_key(
         &mut self,
         queue: &str,
         workflow: &str,
@@ -106,7 +226,7 @@ impl Rows for Ledger<'_> {
         Ok(self.sql.find_key.query_row(names, |row| row.get(0).map(RunKey)).optional()?)
     }
 
-    fn task(&mut self, task: TaskKey) -> Result<Option<Row>, Error> {
+    pub(crate) fn find_task(&mut self, task: TaskKey) -> Result<Option<Row>, Error> {
         if let Some(row) = self.seen.recall(task) {
             return Ok(Some(row));
         }
@@ -116,7 +236,7 @@ impl Rows for Ledger<'_> {
         }
     }
 
-    fn tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Error> {
+    fn find_tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Error> {
         let Some(first) = self.sql.task.query_row([run.0], columns::read).optional()? else {
             return Ok(Vec::new());
         };
@@ -127,7 +247,7 @@ impl Rows for Ledger<'_> {
         stored.into_iter().map(|stored| self.row(stored)).collect()
     }
 
-    fn due(&mut self, now: Timestamp, max: u32) -> Result<Vec<TaskKey>, Error> {
+    fn find_due_tasks(&mut self, now: Timestamp, max: u32) -> Result<Vec<TaskKey>, Error> {
         let due = self.sql.due.query_map((now.as_micros(), max), |row| row.get(0).map(TaskKey))?;
         Ok(due.collect::<rusqlite::Result<_>>()?)
     }
@@ -138,7 +258,7 @@ impl Rows for Ledger<'_> {
         Ok(alarms.into_iter().flatten().min())
     }
 
-    fn owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Error> {
+    fn find_owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Error> {
         let owned = self.sql.owned.query_map((worker.0 as i64, max), |row| {
             let (task, stopping) = (TaskKey(row.get(0)?), row.get::<_, Option<i64>>(3)?.is_some());
             let fence = Fence(row.get::<_, i64>(1)? as u64);
@@ -148,7 +268,7 @@ impl Rows for Ledger<'_> {
         Ok(owned.collect::<rusqlite::Result<_>>()?)
     }
 
-    fn ready(
+    fn find_ready(
         &mut self,
         worker: WorkerId,
         heaviest: u32,
@@ -182,22 +302,11 @@ impl Rows for Ledger<'_> {
         Ok(ready)
     }
 
-    fn can_run(
-        &mut self,
-        worker: WorkerId,
-        heaviest: u32,
-        queue: &Arc<str>,
-        plan: &Arc<Plan>,
-        task: TaskIndex,
-    ) -> Result<bool, Error> {
-        if plan.task(task).weight > heaviest {
-            return Ok(false);
-        }
-        let (workflow, task) = (plan.workflow(), plan.known_as(task));
-        Ok(self.served(worker)?.is_some_and(|served| served.can_run(queue, workflow, task)))
+    fn served_tasks(&mut self, worker: WorkerId) -> Result<Option<Arc<ServedTasks>>, Error> {
+        Ok(self.served(worker)?.map(|served| served.tasks.clone()))
     }
 
-    fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Error> {
+    fn find_payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Error> {
         if let Some((last, input)) = &self.seen.input
             && (*last, Payload::Input) == (task, kind)
         {
@@ -234,17 +343,13 @@ impl Rows for Ledger<'_> {
         Ok(covered(stretches, from))
     }
 
-    fn waiting(&mut self, queue: &str, max: u32) -> Result<u32, Error> {
-        self.runs_waiting(queue, max)
-    }
-
-    fn allocate(&mut self, tasks: u32) -> Result<RunKey, Error> {
+    fn allocate_tasks(&mut self, tasks: u32) -> Result<RunKey, Error> {
         let last = self.last_task()?;
         self.seen.last_task = Some(last + i64::from(tasks));
         Ok(RunKey(last + 1))
     }
 
-    fn insert(&mut self, write: TaskWrite) -> Result<(), Error> {
+    fn insert_task(&mut self, write: TaskWrite) -> Result<(), Error> {
         let TaskWrite { row, queue, .. } = &write;
         let belongs = self.belongs(queue, &row.plan, row.index)?;
         let behind = self.behind_id(&write.place)?;
@@ -257,7 +362,7 @@ impl Rows for Ledger<'_> {
         self.note_written(write)
     }
 
-    fn update(&mut self, write: TaskWrite) -> Result<(), Error> {
+    fn update_task(&mut self, write: TaskWrite) -> Result<(), Error> {
         let behind = self.behind_id(&write.place)?;
         let update = match write.row.head {
             Some(_) => &mut self.sql.update_first,
@@ -270,12 +375,12 @@ impl Rows for Ledger<'_> {
         self.note_written(write)
     }
 
-    fn keep(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Error> {
+    fn keep_payload(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Error> {
         self.sql.keep.execute((task.0, kind.code(), &**bytes))?;
         Ok(())
     }
 
-    fn record(&mut self, record: &Record) -> Result<u64, Error> {
+    fn add_record(&mut self, record: &Record) -> Result<u64, Error> {
         let last = self.last_record()?;
         bind_record(&mut self.sql.record, last + 1, record)?;
         self.sql.record.raw_execute()?;
@@ -301,152 +406,6 @@ impl Rows for Ledger<'_> {
         self.forget_paused();
         self.stirred.unpaused |= !change.begins;
         Ok(())
-    }
-
-    fn forget(&mut self, worker: WorkerId) -> Result<(), Error> {
-        self.forget_worker(worker)
-    }
-
-    fn leave_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Error> {
-        self.write_word(worker, task)
-    }
-
-    fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Error> {
-        self.words_for(worker)
-    }
-
-    fn drop_words(&mut self, worker: WorkerId) -> Result<(), Error> {
-        self.forget_words(worker)
-    }
-
-    fn place(&mut self, task: TaskKey) -> Result<Option<Place>, Error> {
-        self.place_of(task)
-    }
-
-    fn is_misfiled(&mut self, row: &Row, head: &Head) -> Result<bool, Error> {
-        self.is_filed_wrongly(row, head)
-    }
-
-    fn refile(&mut self, row: &Row, head: &Head) -> Result<(), Error> {
-        self.file_again(row, head)
-    }
-
-    fn has_orphans(&mut self, stray: &Stray) -> Result<bool, Error> {
-        self.finds_orphans(stray)
-    }
-
-    fn sweep(&mut self, stray: &Stray) -> Result<(), Error> {
-        self.remove_orphans(stray)
-    }
-
-    fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Error> {
-        self.waits_of(task)
-    }
-
-    fn wait(&mut self, task: TaskKey, id: &WaitId) -> Result<Option<Waiting>, Error> {
-        self.find_wait(task, id)
-    }
-
-    fn put_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Error> {
-        self.write_wait(task, wait)
-    }
-
-    fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Error> {
-        self.delete_wait(task, id)
-    }
-
-    fn signal_waits(
-        &mut self,
-        run: RunKey,
-        name: &str,
-        max: u32,
-    ) -> Result<Vec<(Timestamp, TaskKey, WaitId)>, Error> {
-        self.open_signal_waits(run, name, max)
-    }
-
-    fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Error> {
-        self.waits_for_run(run)
-    }
-
-    fn waited_by(
-        &mut self,
-        run: RunKey,
-        tasks: u32,
-    ) -> Result<Vec<(TaskKey, WaitId, RunKey)>, Error> {
-        self.waits_for_runs(run, tasks)
-    }
-
-    fn signal_number(&mut self) -> Result<u64, Error> {
-        self.next_signal_number()
-    }
-
-    fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Error> {
-        self.knows_signal(run, id)
-    }
-
-    fn signals(
-        &mut self,
-        run: RunKey,
-        name: &str,
-        max: u32,
-    ) -> Result<Vec<(u64, Option<Bytes>)>, Error> {
-        self.untaken_signals(run, name, max)
-    }
-
-    fn change_signal(&mut self, number: u64, change: &SignalChange) -> Result<(), Error> {
-        self.write_signal(number, change)
-    }
-
-    fn limit(&mut self, name: &str) -> Result<Option<Limit>, Error> {
-        self.find_limit(name)
-    }
-
-    fn set_limit(&mut self, limit: &Limit) -> Result<(), Error> {
-        self.write_limit(limit)
-    }
-
-    fn in_use(&mut self, limit: &LimitKey) -> Result<u32, Error> {
-        self.units_in_use(limit)
-    }
-
-    fn holds(&mut self, task: TaskKey) -> Result<Vec<Hold>, Error> {
-        self.holds_of(task)
-    }
-
-    fn hold(&mut self, task: TaskKey, hold: &Hold) -> Result<(), Error> {
-        self.write_hold(task, hold)
-    }
-
-    fn let_go(&mut self, task: TaskKey, limit: &LimitKey) -> Result<(), Error> {
-        self.delete_hold(task, limit)
-    }
-
-    fn begun(&mut self, limit: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Error> {
-        self.begun_under(limit)
-    }
-
-    fn add_rate_event(&mut self, event: &RateEvent) -> Result<(), Error> {
-        self.write_rate_event(event)
-    }
-
-    fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<(Timestamp, TaskKey)>, Error> {
-        self.stand_behind(limit, max)
-    }
-
-    fn keys_behind(&mut self, name: &str) -> Result<Vec<LimitKey>, Error> {
-        self.keys_stood_behind(name)
-    }
-
-    fn limit_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, Error> {
-        self.alarm_of_limit(limit)
-    }
-
-    fn set_limit_alarm(&mut self, limit: &LimitKey, alarm: Option<Timestamp>) -> Result<(), Error> {
-        self.write_limit_alarm(limit, alarm)
-    }
-
-    fn due_limits(&mut self, now: Timestamp, max: u32) -> Result<Vec<LimitKey>, Error> {
-        self.limits_due(now, max)
     }
 }
 

@@ -93,7 +93,8 @@ impl Reads for Reading<'_> {
         max: u32,
     ) -> Result<u32, Infallible> {
         let is_served = |lane: &Lane| {
-            let serving = self.0.workers.values().filter(|worker| worker.serves(queue));
+            let serving =
+                self.0.workers.values().filter(|worker| worker.served.queues.contains(queue));
             let mut alive = serving.filter(|worker| worker.alive);
             alive.any(|worker| worker.can_run(lane, worker.slots))
         };
@@ -112,8 +113,8 @@ impl Reads for Reading<'_> {
         let alive = self.0.workers.iter().filter(|(_, worker)| worker.alive);
         let asked = alive.map(|(&id, worker)| Candidate {
             worker: id,
-            serves: worker.serves(queue),
-            knows: worker.knows(workflow, task),
+            serves: worker.served.queues.contains(queue),
+            knows: worker.served.knows_task(workflow, task),
             slots: worker.slots,
         });
         Ok(asked.collect())

@@ -1,15 +1,15 @@
 //! How a turn finds and writes rows in memory.
 
-use super::{Lane, Memory, Pause, Signal, covered, names};
+use super::{Memory, Pause, Signal, covered, names};
 use crate::audit::Stray;
 use crate::delta::{PauseChange, RateEvent, SignalChange, TaskWrite};
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
-use crate::plan::Plan;
-use crate::rows::{Head, Owned, Payload, Place, Row, Rows};
+use crate::rows::{Head, Owned, Payload, Place, Row};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
 use crate::wait::{WaitId, WaitKind, Waiting};
+use crate::want::ServedTasks;
 use crate::{RunId, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -26,21 +26,19 @@ impl Memory {
         self.unlink_begun(row, queue, is_run_ended);
     }
 
-    fn unlink_begun(&mut self, row: &Row, queue: &Arc<str>, is_run_ended: bool) {
+    pub(super) fn unlink_begun(&mut self, row: &Row, queue: &Arc<str>, is_run_ended: bool) {
         if row.life.started.is_some() || is_run_ended {
             self.unbegun.remove(&(queue.clone(), row.run()));
         }
     }
 }
 
-impl Rows for Memory {
-    type Error = Infallible;
-
-    fn find(&mut self, run: RunId) -> Result<Option<RunKey>, Infallible> {
+impl Memory {
+    pub(super) fn find_run(&mut self, run: RunId) -> Result<Option<RunKey>, Infallible> {
         Ok(self.ids.get(&run).copied())
     }
 
-    fn find_key(
+    pub(super) fn find_run_by_key(
         &mut self,
         queue: &str,
         workflow: &str,
@@ -49,26 +47,34 @@ impl Rows for Memory {
         Ok(self.keys.get(&(queue.into(), workflow.to_owned(), key.to_owned())).copied())
     }
 
-    fn task(&mut self, task: TaskKey) -> Result<Option<Row>, Infallible> {
+    pub(super) fn find_task(&mut self, task: TaskKey) -> Result<Option<Row>, Infallible> {
         Ok(self.tasks.get(&task).map(|(row, _)| row.clone()))
     }
 
-    fn tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Infallible> {
+    pub(super) fn find_tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Infallible> {
         Ok(self.rows_of(run).map(|(row, _)| row.clone()).collect())
     }
 
-    fn due(&mut self, now: Timestamp, max: u32) -> Result<Vec<TaskKey>, Infallible> {
+    pub(super) fn find_due_tasks(
+        &mut self,
+        now: Timestamp,
+        max: u32,
+    ) -> Result<Vec<TaskKey>, Infallible> {
         let due = self.alarms.range(..=(now, TaskKey(i64::MAX)));
         Ok(due.take(max as usize).map(|&(_, task)| task).collect())
     }
 
-    fn next_alarm(&mut self) -> Result<Option<Timestamp>, Infallible> {
+    pub(super) fn next_alarm(&mut self) -> Result<Option<Timestamp>, Infallible> {
         let tasks = self.alarms.first().map(|&(alarm, _)| alarm);
         let limits = self.alarms_of_limits.first().map(|&(alarm, _)| alarm);
         Ok(tasks.into_iter().chain(limits).min())
     }
 
-    fn owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Infallible> {
+    pub(super) fn find_owned(
+        &mut self,
+        worker: WorkerId,
+        max: u32,
+    ) -> Result<Vec<Owned>, Infallible> {
         let owned = |task: TaskKey| {
             let Row { life, turn, .. } = &self.tasks[&task].0;
             Owned { task, fence: life.fence, turn: *turn, stopping: life.stopping.is_some() }
@@ -76,7 +82,7 @@ impl Rows for Memory {
         Ok(self.owned_by(worker).take(max as usize).map(owned).collect())
     }
 
-    fn ready(
+    pub(super) fn find_ready(
         &mut self,
         worker: WorkerId,
         heaviest: u32,
@@ -85,7 +91,7 @@ impl Rows for Memory {
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
         let Some(worker) = self.workers.get(&worker) else { return Ok(Vec::new()) };
-        let served = worker.queues.iter().filter(|queue| !self.is_stopped(queue, pauses));
+        let served = worker.served.queues.iter().filter(|queue| !self.is_stopped(queue, pauses));
         let open = &self.open[usize::from(only_awaited)..];
         let lanes =
             served.flat_map(|queue| open.iter().filter_map(|open| open.get(queue.as_str())));
@@ -107,24 +113,22 @@ impl Rows for Memory {
         Ok(ready)
     }
 
-    fn can_run(
+    pub(super) fn served_tasks(
         &mut self,
         worker: WorkerId,
-        heaviest: u32,
-        queue: &Arc<str>,
-        plan: &Arc<Plan>,
-        task: TaskIndex,
-    ) -> Result<bool, Infallible> {
-        let Some(worker) = self.workers.get(&worker) else { return Ok(false) };
-        let lane = Lane { plan: plan.clone(), task };
-        Ok(worker.serves(queue) && worker.can_run(&lane, heaviest))
+    ) -> Result<Option<Arc<ServedTasks>>, Infallible> {
+        Ok(self.workers.get(&worker).map(|worker| worker.served.clone()))
     }
 
-    fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Infallible> {
+    pub(super) fn find_payload(
+        &mut self,
+        task: TaskKey,
+        kind: Payload,
+    ) -> Result<Option<Bytes>, Infallible> {
         Ok(self.kept(task, kind))
     }
 
-    fn stood_still(
+    pub(super) fn stood_still(
         &mut self,
         run: RunId,
         queue: &str,
@@ -136,20 +140,20 @@ impl Rows for Memory {
         Ok(covered(pauses.copied(), from, to))
     }
 
-    fn waiting(&mut self, queue: &str, max: u32) -> Result<u32, Infallible> {
+    pub(super) fn count_waiting_runs(&mut self, queue: &str, max: u32) -> Result<u32, Infallible> {
         let unbegun = self.unbegun.range((Arc::from(queue), RunKey(i64::MIN))..);
         let unbegun = unbegun.take_while(|(of, _)| **of == *queue).map(|(_, run)| *run);
         let waits = |run: &RunKey| self.rows_of(*run).all(|(row, _)| row.life.owner().is_none());
         Ok(unbegun.filter(waits).take(max as usize).count() as u32)
     }
 
-    fn allocate(&mut self, tasks: u32) -> Result<RunKey, Infallible> {
+    pub(super) fn allocate_tasks(&mut self, tasks: u32) -> Result<RunKey, Infallible> {
         let first = self.last_task + 1;
         self.last_task += i64::from(tasks);
         Ok(RunKey(first))
     }
 
-    fn insert(&mut self, write: TaskWrite) -> Result<(), Infallible> {
+    pub(super) fn insert_task(&mut self, write: TaskWrite) -> Result<(), Infallible> {
         let TaskWrite { row, place, queue, .. } = &write;
         if let Some(head) = &row.head {
             let before = self.ids.insert(head.id, row.run());
@@ -167,7 +171,7 @@ impl Rows for Memory {
         Ok(())
     }
 
-    fn update(&mut self, write: TaskWrite) -> Result<(), Infallible> {
+    pub(super) fn update_task(&mut self, write: TaskWrite) -> Result<(), Infallible> {
         let before = self.tasks.remove(&write.row.key);
         let (was, was_at) = before.expect("a row that is replaced was there");
         // A run never changes its queue.
@@ -178,12 +182,17 @@ impl Rows for Memory {
         Ok(())
     }
 
-    fn keep(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Infallible> {
+    pub(super) fn keep_payload(
+        &mut self,
+        task: TaskKey,
+        kind: Payload,
+        bytes: &Bytes,
+    ) -> Result<(), Infallible> {
         self.payloads.insert((task, kind.code()), bytes.clone());
         Ok(())
     }
 
-    fn record(&mut self, record: &Record) -> Result<u64, Infallible> {
+    pub(super) fn add_record(&mut self, record: &Record) -> Result<u64, Infallible> {
         self.last_record += 1;
         let seq = self.last_record;
         self.records.insert(seq, Record { seq, ..record.clone() });
@@ -191,15 +200,15 @@ impl Rows for Memory {
         Ok(seq)
     }
 
-    fn is_paused(&mut self, scope: &Scope) -> Result<bool, Infallible> {
+    pub(super) fn is_paused(&mut self, scope: &Scope) -> Result<bool, Infallible> {
         Ok(self.has_pause(scope))
     }
 
-    fn is_queue_paused(&mut self, queue: &str) -> Result<bool, Infallible> {
+    pub(super) fn is_queue_paused(&mut self, queue: &str) -> Result<bool, Infallible> {
         Ok(self.is_stopped(queue, &[]))
     }
 
-    fn change_pause(&mut self, change: &PauseChange) -> Result<(), Infallible> {
+    pub(super) fn change_pause(&mut self, change: &PauseChange) -> Result<(), Infallible> {
         let pauses = self.pauses.entry(change.scope.clone()).or_default();
         let open = pauses.last_mut().filter(|pause| pause.to.is_none());
         match (open, change.begins) {
@@ -211,58 +220,62 @@ impl Rows for Memory {
         Ok(())
     }
 
-    fn forget(&mut self, worker: WorkerId) -> Result<(), Infallible> {
+    pub(super) fn forget_worker(&mut self, worker: WorkerId) -> Result<(), Infallible> {
         self.remove(worker);
         Ok(())
     }
 
-    fn leave_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Infallible> {
+    pub(super) fn leave_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Infallible> {
         self.words.insert((worker, task));
         Ok(())
     }
 
-    fn words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Infallible> {
+    pub(super) fn find_words(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Infallible> {
         let all = (worker, TaskKey(i64::MIN))..=(worker, TaskKey(i64::MAX));
         Ok(self.words.range(all).map(|&(_, task)| task).collect())
     }
 
-    fn drop_words(&mut self, worker: WorkerId) -> Result<(), Infallible> {
+    pub(super) fn drop_words(&mut self, worker: WorkerId) -> Result<(), Infallible> {
         let all = (worker, TaskKey(i64::MIN))..=(worker, TaskKey(i64::MAX));
         self.words.extract_if(all, |_| true).for_each(drop);
         Ok(())
     }
 
-    fn place(&mut self, task: TaskKey) -> Result<Option<Place>, Infallible> {
+    pub(super) fn find_place(&mut self, task: TaskKey) -> Result<Option<Place>, Infallible> {
         Ok(self.tasks.get(&task).map(|(_, place)| place.clone()))
     }
 
     /// Rows here are filed by their own columns.
-    fn is_misfiled(&mut self, _: &Row, _: &Head) -> Result<bool, Infallible> {
+    pub(super) fn is_misfiled(&mut self, _: TaskKey) -> Result<bool, Infallible> {
         Ok(false)
     }
 
-    fn refile(&mut self, _: &Row, _: &Head) -> Result<(), Infallible> {
+    pub(super) fn refile_task(&mut self, _: &Row, _: &Head) -> Result<(), Infallible> {
         Ok(())
     }
 
     /// Only deltas are ever written here, and none leaves rows behind that belong to nothing.
-    fn has_orphans(&mut self, _: &Stray) -> Result<bool, Infallible> {
+    pub(super) fn has_orphans(&mut self, _: &Stray) -> Result<bool, Infallible> {
         Ok(false)
     }
 
-    fn sweep(&mut self, _: &Stray) -> Result<(), Infallible> {
+    pub(super) fn remove_orphans(&mut self, _: &Stray) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {
+    pub(super) fn load_waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {
         Ok(self.waits_of(task).cloned().collect())
     }
 
-    fn wait(&mut self, task: TaskKey, id: &WaitId) -> Result<Option<Waiting>, Infallible> {
+    pub(super) fn find_wait(
+        &mut self,
+        task: TaskKey,
+        id: &WaitId,
+    ) -> Result<Option<Waiting>, Infallible> {
         Ok(self.waits.get(&(task, id.clone())).cloned())
     }
 
-    fn put_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Infallible> {
+    pub(super) fn put_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Infallible> {
         if let Some(before) = self.waits.insert((task, wait.id.clone()), wait.clone()) {
             self.unlink_wait(task, &before);
         }
@@ -270,14 +283,14 @@ impl Rows for Memory {
         Ok(())
     }
 
-    fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Infallible> {
+    pub(super) fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Infallible> {
         if let Some(before) = self.waits.remove(&(task, id.clone())) {
             self.unlink_wait(task, &before);
         }
         Ok(())
     }
 
-    fn signal_waits(
+    pub(super) fn signal_waits(
         &mut self,
         run: RunKey,
         name: &str,
@@ -291,13 +304,13 @@ impl Rows for Memory {
         Ok(waits.take(max as usize).collect())
     }
 
-    fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Infallible> {
+    pub(super) fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Infallible> {
         let from = (run, TaskKey(i64::MIN), WaitId::new(WaitKind::Step, "", 0));
         let open = self.run_waits.range(from..).take_while(|(of, ..)| *of == run);
         Ok(open.map(|(_, task, id)| (*task, id.clone())).collect())
     }
 
-    fn waited_by(
+    pub(super) fn waited_by(
         &mut self,
         run: RunKey,
         tasks: u32,
@@ -308,16 +321,16 @@ impl Rows for Memory {
         Ok(open.filter_map(|(task, wait)| Some((task, wait.id.clone(), wait.run?))).collect())
     }
 
-    fn signal_number(&mut self) -> Result<u64, Infallible> {
+    pub(super) fn signal_number(&mut self) -> Result<u64, Infallible> {
         self.last_signal += 1;
         Ok(self.last_signal)
     }
 
-    fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Infallible> {
+    pub(super) fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, Infallible> {
         Ok(self.sent.contains(&(run, id)))
     }
 
-    fn signals(
+    pub(super) fn untaken_signals(
         &mut self,
         run: RunKey,
         name: &str,
@@ -329,7 +342,11 @@ impl Rows for Memory {
         Ok(signals.take(max as usize).collect())
     }
 
-    fn change_signal(&mut self, number: u64, change: &SignalChange) -> Result<(), Infallible> {
+    pub(super) fn change_signal(
+        &mut self,
+        number: u64,
+        change: &SignalChange,
+    ) -> Result<(), Infallible> {
         match change {
             SignalChange::Sent { id, run, name, body, at, taken_by } => {
                 let (name, body) = (name.clone(), body.clone());
@@ -351,47 +368,50 @@ impl Rows for Memory {
         Ok(())
     }
 
-    fn limit(&mut self, name: &str) -> Result<Option<Limit>, Infallible> {
+    pub(super) fn find_limit(&mut self, name: &str) -> Result<Option<Limit>, Infallible> {
         Ok(self.limits.get(name).cloned())
     }
 
-    fn set_limit(&mut self, limit: &Limit) -> Result<(), Infallible> {
+    pub(super) fn set_limit(&mut self, limit: &Limit) -> Result<(), Infallible> {
         self.limits.insert(limit.name().to_owned(), limit.clone());
         Ok(())
     }
 
-    fn in_use(&mut self, limit: &LimitKey) -> Result<u32, Infallible> {
+    pub(super) fn in_use(&mut self, limit: &LimitKey) -> Result<u32, Infallible> {
         Ok(self.units_of(limit))
     }
 
-    fn holds(&mut self, task: TaskKey) -> Result<Vec<Hold>, Infallible> {
+    pub(super) fn load_holds(&mut self, task: TaskKey) -> Result<Vec<Hold>, Infallible> {
         Ok(self.holds_of(task).cloned().collect())
     }
 
-    fn hold(&mut self, task: TaskKey, hold: &Hold) -> Result<(), Infallible> {
+    pub(super) fn put_hold(&mut self, task: TaskKey, hold: &Hold) -> Result<(), Infallible> {
         self.holds.insert((task, hold.limit.clone()), hold.clone());
         self.held.insert((hold.limit.clone(), task));
         Ok(())
     }
 
-    fn let_go(&mut self, task: TaskKey, limit: &LimitKey) -> Result<(), Infallible> {
+    pub(super) fn let_go(&mut self, task: TaskKey, limit: &LimitKey) -> Result<(), Infallible> {
         self.holds.remove(&(task, limit.clone()));
         self.held.remove(&(limit.clone(), task));
         Ok(())
     }
 
-    fn begun(&mut self, limit: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Infallible> {
+    pub(super) fn rate_events(
+        &mut self,
+        limit: &LimitKey,
+    ) -> Result<Vec<(Timestamp, u32)>, Infallible> {
         Ok(self.begun.get(limit).cloned().unwrap_or_default())
     }
 
-    fn add_rate_event(&mut self, event: &RateEvent) -> Result<(), Infallible> {
+    pub(super) fn add_rate_event(&mut self, event: &RateEvent) -> Result<(), Infallible> {
         let begun = self.begun.entry(event.limit.clone()).or_default();
         begun.retain(|(at, _)| *at >= event.forget_before);
         begun.push((event.at, event.units));
         Ok(())
     }
 
-    fn behind(
+    pub(super) fn blocked_tasks(
         &mut self,
         limit: &LimitKey,
         max: u32,
@@ -403,16 +423,19 @@ impl Rows for Memory {
         Ok(first)
     }
 
-    fn keys_behind(&mut self, name: &str) -> Result<Vec<LimitKey>, Infallible> {
+    pub(super) fn keys_behind(&mut self, name: &str) -> Result<Vec<LimitKey>, Infallible> {
         let all = self.behind.range(LimitKey::new(name, "")..).map(|(limit, _)| limit);
         Ok(all.take_while(|limit| *limit.name == *name).cloned().collect())
     }
 
-    fn limit_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, Infallible> {
+    pub(super) fn limit_alarm(
+        &mut self,
+        limit: &LimitKey,
+    ) -> Result<Option<Timestamp>, Infallible> {
         Ok(self.limit_alarms.get(limit).copied())
     }
 
-    fn set_limit_alarm(
+    pub(super) fn set_limit_alarm(
         &mut self,
         limit: &LimitKey,
         alarm: Option<Timestamp>,
@@ -428,7 +451,11 @@ impl Rows for Memory {
         Ok(())
     }
 
-    fn due_limits(&mut self, now: Timestamp, max: u32) -> Result<Vec<LimitKey>, Infallible> {
+    pub(super) fn due_limits(
+        &mut self,
+        now: Timestamp,
+        max: u32,
+    ) -> Result<Vec<LimitKey>, Infallible> {
         let due = self.alarms_of_limits.iter().take_while(|(alarm, _)| *alarm <= now);
         Ok(due.take(max as usize).map(|(_, limit)| limit.clone()).collect())
     }

@@ -3,8 +3,8 @@
 use super::Taking;
 use crate::RunId;
 use crate::lifecycle::{CancelledBy, Event, Kind};
-use crate::rows::Rows;
 use crate::store::{OperationOutcome, Scope};
+use crate::want::Loader;
 
 /// An effect on a run that goes on to the child runs of its tasks.
 ///
@@ -15,9 +15,9 @@ pub(super) enum Cascade {
     Pause { run: usize, pauses: bool },
 }
 
-impl<R: Rows> Taking<'_, R> {
+impl<L: Loader> Taking<'_, L> {
     /// Carries out what changes of parent runs mean for their child runs, level by level.
-    pub(super) fn run_cascades(&mut self) -> Result<(), R::Error> {
+    pub(super) fn run_cascades(&mut self) -> Result<(), L::Stop> {
         while let Some(cascade) = self.cascades.pop_front() {
             match cascade {
                 Cascade::Cancel { run, by } => {
@@ -36,14 +36,14 @@ impl<R: Rows> Taking<'_, R> {
         &mut self,
         id: RunId,
         pauses: bool,
-    ) -> Result<OperationOutcome, R::Error> {
+    ) -> Result<OperationOutcome, L::Stop> {
         match self.find(id)? {
             Some(run) => self.pause_found(run, pauses),
             None => Ok(OperationOutcome::Unknown),
         }
     }
 
-    fn pause_found(&mut self, run: usize, pauses: bool) -> Result<OperationOutcome, R::Error> {
+    fn pause_found(&mut self, run: usize, pauses: bool) -> Result<OperationOutcome, L::Stop> {
         self.settle(run)?;
         let head = self.head(run);
         let id = head.id;
@@ -69,7 +69,7 @@ impl<R: Rows> Taking<'_, R> {
         &mut self,
         scope: &Scope,
         pauses: bool,
-    ) -> Result<OperationOutcome, R::Error> {
+    ) -> Result<OperationOutcome, L::Stop> {
         let changed = self.rows.change_pause(scope, pauses, self.turn.now)?;
         Ok(if changed { OperationOutcome::Yes } else { OperationOutcome::Already })
     }
@@ -80,7 +80,7 @@ impl<R: Rows> Taking<'_, R> {
         &mut self,
         id: RunId,
         by: CancelledBy,
-    ) -> Result<OperationOutcome, R::Error> {
+    ) -> Result<OperationOutcome, L::Stop> {
         match self.find(id)? {
             Some(run) => self.cancel_found(run, by),
             None => Ok(OperationOutcome::Unknown),
@@ -91,7 +91,7 @@ impl<R: Rows> Taking<'_, R> {
         &mut self,
         run: usize,
         by: CancelledBy,
-    ) -> Result<OperationOutcome, R::Error> {
+    ) -> Result<OperationOutcome, L::Stop> {
         // What was said before it was asked for may have ended the run.
         self.settle(run)?;
         let head = self.head(run);

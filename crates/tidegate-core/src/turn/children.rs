@@ -1,17 +1,17 @@
 //! The part of a turn that concerns runs which tasks begin and wait for.
 
 use super::Taking;
-use crate::rows::Rows;
 use crate::store::{NewRun, Parent, Refusal, RunKey};
 use crate::wait::{WaitKind, Waiting};
+use crate::want::Loader;
 
-impl<R: Rows> Taking<'_, R> {
+impl<L: Loader> Taking<'_, L> {
     /// Why a run that a task begins would be too far below the run that nobody waits for with a task,
     /// if it is. Runs above that were pruned do not count.
     ///
     /// A cascade reaches all runs below a run in one transaction: a workflow that begins itself without
     /// a bound would make that transaction grow without end.
-    pub(super) fn too_deep(&mut self, new: &NewRun) -> Result<Option<Refusal>, R::Error> {
+    pub(super) fn too_deep(&mut self, new: &NewRun) -> Result<Option<Refusal>, L::Stop> {
         let max = self.turn.child_depth_max;
         // Looking at all that is above each new run would make a deep chain quadratic.
         if max == u32::MAX {
@@ -36,7 +36,7 @@ impl<R: Rows> Taking<'_, R> {
         at: usize,
         run: RunKey,
         new: &NewRun,
-    ) -> Result<(), R::Error> {
+    ) -> Result<(), L::Stop> {
         let Some(Parent { wait, label, due, releasing, .. }) = &new.parent else { return Ok(()) };
         let mut wait = Waiting::new(wait.clone(), label.clone(), self.turn.now);
         (wait.due, wait.run) = (*due, Some(run));
@@ -45,7 +45,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// The runs that a task has begun and that are its own.
-    pub(super) fn children(&mut self, at: usize) -> Result<Vec<usize>, R::Error> {
+    pub(super) fn children(&mut self, at: usize) -> Result<Vec<usize>, L::Stop> {
         if !self.tasks[at].row.has_waits {
             return Ok(Vec::new());
         }
@@ -55,7 +55,7 @@ impl<R: Rows> Taking<'_, R> {
 
     /// The run that a task has begun with this wait, if it has. It may also wait for one that
     /// another has begun, under the same idempotency key.
-    pub(super) fn child(&mut self, at: usize, wait: &Waiting) -> Result<Option<usize>, R::Error> {
+    pub(super) fn child(&mut self, at: usize, wait: &Waiting) -> Result<Option<usize>, L::Stop> {
         let Some(run) = wait.run.filter(|_| wait.id.kind == WaitKind::Child) else {
             return Ok(None);
         };
@@ -70,7 +70,7 @@ impl<R: Rows> Taking<'_, R> {
         at: usize,
         parent: &Parent,
         new: &NewRun,
-    ) -> Result<Option<String>, R::Error> {
+    ) -> Result<Option<String>, L::Stop> {
         match self.wait_of(at, &parent.wait)? {
             Some(before) if before.label != parent.label => {
                 Ok(Some(parent.wait.differs(&before.label, &parent.label)))

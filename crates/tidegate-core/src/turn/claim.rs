@@ -2,11 +2,14 @@
 
 use super::{Taking, Task};
 use crate::Timestamp;
+use crate::delta::Delta;
 use crate::graph::{TaskIndex, When};
 use crate::lifecycle::{Event, Fence, Kind, State, WorkerId};
-use crate::rows::{Owned, Payload, Rows};
+use crate::rows::{Owned, Payload};
 use crate::store::{Bytes, Change, Claim, Claimed, Given, RunKey, TaskKey, Told, Turn, Turned};
+use crate::want::{Loaded, Loader, ServedTasks, Want};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Tasks that one turn finds to stand behind a limit, so that a turn stays short.
 const LIMITED_MAX: u32 = 1_000;
@@ -23,9 +26,9 @@ struct Passed {
     crowded: bool,
 }
 
-impl<R: Rows> Taking<'_, R> {
+impl<L: Loader> Taking<'_, L> {
     /// Takes the best of what is ready, as much as the worker wants.
-    pub(super) fn claim(&mut self, worker: WorkerId) -> Result<(), R::Error> {
+    pub(super) fn claim(&mut self, worker: WorkerId) -> Result<(), L::Stop> {
         if self.turn.again && self.claimed_before(worker)? {
             return Ok(());
         }
@@ -56,7 +59,7 @@ impl<R: Rows> Taking<'_, R> {
         worker: WorkerId,
         mut candidates: Candidates,
         left: &mut Claim,
-    ) -> Result<Passed, R::Error> {
+    ) -> Result<Passed, L::Stop> {
         candidates.sort_unstable();
         let now = self.turn.now;
         let mut passed = Passed::default();
@@ -116,11 +119,11 @@ impl<R: Rows> Taking<'_, R> {
 
     /// What the first try of this turn has claimed. It may also have changed tasks that the worker
     /// had before: those of which it spoke, and those that were told to stop, which are told again.
-    fn claimed_before(&mut self, worker: WorkerId) -> Result<bool, R::Error> {
+    fn claimed_before(&mut self, worker: WorkerId) -> Result<bool, L::Stop> {
         let shown = |change: &Change| (change.task, change.fence);
         let had: HashSet<(TaskKey, Fence)> = self.turn.changes.iter().map(shown).collect();
         let mut before = Vec::new();
-        for Owned { task, fence, turn, .. } in self.rows.stored.owned(worker, u32::MAX)? {
+        for Owned { task, fence, turn, .. } in self.rows.load_owned(worker, u32::MAX)? {
             if turn != self.turn.id {
                 continue;
             }
@@ -155,9 +158,10 @@ impl<R: Rows> Taking<'_, R> {
         worker: WorkerId,
         left: &Claim,
         limited: u32,
-    ) -> Result<(Candidates, bool), R::Error> {
+    ) -> Result<(Candidates, bool), L::Stop> {
         let Turn { claim, now, .. } = self.turn;
         let only_awaited = left.room == 0;
+        let served = self.rows.load_served(worker)?;
         let mut found = Vec::new();
         let mut changed = 0;
         for Task { row, run, .. } in self.tasks.iter().filter(|task| task.dirty) {
@@ -170,8 +174,10 @@ impl<R: Rows> Taking<'_, R> {
                 && row.behind.is_none()
                 && (head.awaited || !only_awaited);
             let (queue, heaviest) = (&head.queue, claim.heaviest);
+            let can_run = |served: &Arc<ServedTasks>| served.can_run(queue, &row.plan, row.index);
             if open
-                && self.rows.stored.can_run(worker, heaviest, queue, &row.plan, row.index)?
+                && row.planned().weight <= heaviest
+                && served.as_ref().is_some_and(can_run)
                 && !self.rows.is_queue_paused(queue)?
             {
                 found.push((row.order(head, since.max(due)), row.key));
@@ -190,7 +196,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// A claimed task. The inputs of its body are filled in when everything is written.
-    fn claimed(&mut self, at: usize, order: Timestamp) -> Result<Claimed, R::Error> {
+    fn claimed(&mut self, at: usize, order: Timestamp) -> Result<Claimed, L::Stop> {
         let Task { row, run, .. } = &self.tasks[at];
         let (key, index, plan) = (row.key, row.index, row.plan.clone());
         let (life, has_waits, head) = (row.life.clone(), row.has_waits, self.head(*run));
@@ -218,7 +224,7 @@ impl<R: Rows> Taking<'_, R> {
         Ok(Claimed { key, index, plan, run, life, order, given, waits, awaited })
     }
 
-    fn inputs_from(&mut self, at: usize, item: Option<TaskKey>) -> Result<InputsFrom, R::Error> {
+    fn inputs_from(&mut self, at: usize, item: Option<TaskKey>) -> Result<InputsFrom, L::Stop> {
         let Task { row, run, .. } = &self.tasks[at];
         let (run, key, task, plan) = (*run, row.run(), row.index, row.plan.clone());
         let input = self.runs[run].new.map(|new| new.input.clone());
@@ -236,7 +242,28 @@ impl<R: Rows> Taking<'_, R> {
     }
 }
 
+/// The outcome of a turn.
+#[derive(Debug)]
+pub struct Decision {
+    /// The changes, to be applied in the transaction in which everything was loaded.
+    pub delta: Delta,
+    /// The answer, but for what is filled in.
+    pub reply: Turned,
+    /// The rows that [`complete_reply`] reads once the delta is applied.
+    pub fill: Fill,
+}
+
+/// The rows that a store reads for a reply once the delta is applied.
+#[derive(Debug, Default)]
+pub struct Fill {
+    /// For each claimed task in the reply.
+    pub(super) inputs: Vec<InputsFrom>,
+    /// The worker that wants to know all that it owns.
+    pub(super) reconciled: Option<WorkerId>,
+}
+
 /// From where the body of a claimed task is given what.
+#[derive(Debug)]
 pub(super) struct InputsFrom {
     /// The run whose input it is given.
     run: RunKey,
@@ -248,62 +275,79 @@ pub(super) struct InputsFrom {
     item: Option<TaskKey>,
 }
 
-/// Reads what the bodies of claimed tasks are given. It is not decided, and so read when everything is
-/// written.
-pub(super) fn fill_inputs<R: Rows>(
-    rows: &mut R,
-    claimed: &mut [Claimed],
-    inputs: &[InputsFrom],
-) -> Result<(), R::Error> {
+/// Completes a reply with all that is not decided but read once the delta is applied: the inputs of
+/// bodies, the tasks that a worker owns, and the next alarm.
+///
+/// # Errors
+/// The store's own; then the transaction must not be committed.
+pub fn complete_reply<L: Loader>(
+    loader: &mut L,
+    reply: &mut Turned,
+    fill: &Fill,
+) -> Result<(), L::Stop> {
     // Items are usually claimed many at a time, and are given the same but for the item.
     let mut last: Option<(TaskKey, Given)> = None;
-    for (claimed, from) in claimed.iter_mut().zip(inputs) {
+    for (claimed, from) in reply.claimed.iter_mut().zip(&fill.inputs) {
         let source = from.run.task(claimed.given.task);
         claimed.given = match &last {
             Some((before, given)) if *before == source => given.clone(),
-            _ => read_inputs(rows, &claimed.given, from)?,
+            _ => read_inputs(loader, &claimed.given, from)?,
         };
         if let Some(item) = from.item {
             last = Some((source, claimed.given.clone()));
-            claimed.given.item = rows.payload(item, Payload::Item)?;
+            claimed.given.item = read_payload(loader, item, Payload::Item)?;
         }
     }
+    if let Some(worker) = fill.reconciled {
+        let want = Want::OwnedBy { worker, max: u32::MAX };
+        let Loaded::Owned(owned) = loader.load(&want)? else { unreachable!("it was wanted") };
+        for Owned { task, fence, stopping, .. } in owned {
+            reply.roll.push((task, fence));
+            // The end may have been another worker's wish, of which this one did not hear.
+            if stopping {
+                reply.told.push(Told { task, fence, worker, kind: Kind::Active });
+            }
+        }
+    }
+    let Loaded::Instant(alarm) = loader.load(&Want::NextAlarm)? else {
+        unreachable!("it was wanted")
+    };
+    reply.alarm = alarm;
     Ok(())
 }
 
-fn read_inputs<R: Rows>(rows: &mut R, given: &Given, from: &InputsFrom) -> Result<Given, R::Error> {
+fn read_payload<L: Loader>(
+    loader: &mut L,
+    task: TaskKey,
+    kind: Payload,
+) -> Result<Option<Bytes>, L::Stop> {
+    match loader.load(&Want::Payload(task, kind))? {
+        Loaded::Payload(bytes) => Ok(bytes),
+        other => unreachable!("a store answered a want with {other:?}"),
+    }
+}
+
+fn read_inputs<L: Loader>(
+    loader: &mut L,
+    given: &Given,
+    from: &InputsFrom,
+) -> Result<Given, L::Stop> {
     let (graph, task, run) = (given.plan.graph(), given.task, from.run);
     let input = match &from.input {
         Some(input) => input.clone(),
-        None => rows.payload(run.task(TaskIndex::from_u32(0)), Payload::Input)?,
+        None => read_payload(loader, run.task(TaskIndex::from_u32(0)), Payload::Input)?,
     };
     let (mut outputs, mut inserts) = (Vec::new(), Vec::new());
     for &parent in graph.parents(task) {
-        let output = rows.payload(run.task(parent), Payload::Output)?;
+        let output = read_payload(loader, run.task(parent), Payload::Output)?;
         outputs.extend(output.map(|output| (parent, output)));
     }
     if !graph.parents(task).is_empty() {
         for ancestor in graph.ancestors(task) {
-            let inserted = rows.payload(run.task(ancestor), Payload::Inserts)?;
+            let inserted = read_payload(loader, run.task(ancestor), Payload::Inserts)?;
             inserts.extend(inserted.map(|inserted| (ancestor, inserted)));
         }
     }
     let (absent, plan) = (from.absent.clone(), given.plan.clone());
     Ok(Given { plan, task, input, outputs, absent, inserts, item: None })
-}
-
-/// All tasks that the worker owns, and again those that have to stop: the end may have been another
-/// worker's wish, of which this one did not hear.
-pub(super) fn call_roll<R: Rows>(
-    rows: &mut R,
-    worker: WorkerId,
-    answer: &mut Turned,
-) -> Result<(), R::Error> {
-    for Owned { task, fence, stopping, .. } in rows.owned(worker, u32::MAX)? {
-        answer.roll.push((task, fence));
-        if stopping {
-            answer.told.push(Told { task, fence, worker, kind: Kind::Active });
-        }
-    }
-    Ok(())
 }

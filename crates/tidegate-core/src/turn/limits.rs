@@ -15,8 +15,9 @@ use crate::Timestamp;
 use crate::delta::RateEvent;
 use crate::lifecycle::{Kind, Life, State};
 use crate::limit::{self, Hold, Limit, LimitKey, Room};
-use crate::rows::{Payload, Rows};
+use crate::rows::Payload;
 use crate::store::{OperationOutcome, TaskKey};
+use crate::want::Loader;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,9 +66,9 @@ impl Looked {
     }
 }
 
-impl<R: Rows> Taking<'_, R> {
+impl<L: Loader> Taking<'_, L> {
     /// What a task takes of which limits.
-    pub(super) fn uses_of(&mut self, at: usize) -> Result<Vec<(LimitKey, u32)>, R::Error> {
+    pub(super) fn uses_of(&mut self, at: usize) -> Result<Vec<(LimitKey, u32)>, L::Stop> {
         let row = &self.tasks[at].row;
         let is_keyed = row.planned().limits.iter().any(|used| used.key.is_some());
         let kept = match is_keyed {
@@ -81,7 +82,7 @@ impl<R: Rows> Taking<'_, R> {
         !self.tasks[at].row.planned().limits.is_empty()
     }
 
-    fn look(&mut self, limit: &LimitKey) -> Result<&mut Looked, R::Error> {
+    fn look(&mut self, limit: &LimitKey) -> Result<&mut Looked, L::Stop> {
         if !self.limits.contains_key(limit) {
             let declared = self.rows.find_limit(&limit.name)?;
             let has_rate = declared.as_ref().is_some_and(|limit| limit.most_in_time().is_some());
@@ -96,13 +97,13 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// Whether a limit bounds how much is in use at once.
-    pub(super) fn bounds_at_once(&mut self, limit: &LimitKey) -> Result<bool, R::Error> {
+    pub(super) fn bounds_at_once(&mut self, limit: &LimitKey) -> Result<bool, L::Stop> {
         let looked = self.look(limit)?;
         Ok(looked.limit.as_ref().is_none_or(|limit| limit.most_at_once().is_some()))
     }
 
     /// A ready task takes all its limits together, or stands behind one that is full.
-    pub(super) fn take_limits(&mut self, at: usize, order: Timestamp) -> Result<bool, R::Error> {
+    pub(super) fn take_limits(&mut self, at: usize, order: Timestamp) -> Result<bool, L::Stop> {
         if !self.has_limits(at) {
             return Ok(true);
         }
@@ -131,7 +132,7 @@ impl<R: Rows> Taking<'_, R> {
         at: usize,
         limit: &LimitKey,
         units: u32,
-    ) -> Result<(), R::Error> {
+    ) -> Result<(), L::Stop> {
         let hold = Hold { limit: limit.clone(), units, since: self.turn.now };
         let looked = self.look(limit)?;
         looked.in_use = looked.in_use.saturating_add(units);
@@ -139,7 +140,7 @@ impl<R: Rows> Taking<'_, R> {
         Ok(())
     }
 
-    fn count_begun(&mut self, limit: &LimitKey, units: u32) -> Result<(), R::Error> {
+    fn count_begun(&mut self, limit: &LimitKey, units: u32) -> Result<(), L::Stop> {
         let now = self.turn.now;
         let rate = self.look(limit)?.limit.as_ref().and_then(Limit::most_in_time);
         let Some(rate) = rate else { return Ok(()) };
@@ -151,7 +152,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// A limit is looked at again at this time, if not before.
-    fn ring_at(&mut self, limit: &LimitKey, at: Option<Timestamp>) -> Result<(), R::Error> {
+    fn ring_at(&mut self, limit: &LimitKey, at: Option<Timestamp>) -> Result<(), L::Stop> {
         let Some(at) = at else { return Ok(()) };
         match self.rows.limit_alarm(limit)? {
             Some(before) if before <= at => {}
@@ -166,7 +167,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// A task has changed: what it does not hold any more is there for others.
-    pub(super) fn keep_limits(&mut self, at: usize, was: &Life) -> Result<(), R::Error> {
+    pub(super) fn keep_limits(&mut self, at: usize, was: &Life) -> Result<(), L::Stop> {
         if !self.has_limits(at) {
             return Ok(());
         }
@@ -181,7 +182,7 @@ impl<R: Rows> Taking<'_, R> {
         Ok(())
     }
 
-    fn let_all_go(&mut self, at: usize) -> Result<(), R::Error> {
+    fn let_all_go(&mut self, at: usize) -> Result<(), L::Stop> {
         let task = self.tasks[at].row.key;
         for hold in self.rows.find_holds(task)? {
             self.let_one_go(at, &hold)?;
@@ -190,14 +191,14 @@ impl<R: Rows> Taking<'_, R> {
         self.lets_others_through(at)
     }
 
-    pub(super) fn let_one_go(&mut self, at: usize, hold: &Hold) -> Result<(), R::Error> {
+    pub(super) fn let_one_go(&mut self, at: usize, hold: &Hold) -> Result<(), L::Stop> {
         self.give_back(hold)?;
         self.rows.release_hold(self.tasks[at].row.key, &hold.limit);
         Ok(())
     }
 
     /// Units of a limit are there for others.
-    pub(super) fn give_back(&mut self, hold: &Hold) -> Result<(), R::Error> {
+    pub(super) fn give_back(&mut self, hold: &Hold) -> Result<(), L::Stop> {
         // What it stands at is looked up before it changes.
         let looked = self.look(&hold.limit)?;
         looked.in_use = looked.in_use.saturating_sub(hold.units);
@@ -206,7 +207,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// A task is not in the way of others any more.
-    pub(super) fn lets_others_through(&mut self, at: usize) -> Result<(), R::Error> {
+    pub(super) fn lets_others_through(&mut self, at: usize) -> Result<(), L::Stop> {
         if self.has_limits(at) {
             let uses = self.uses_of(at)?;
             self.freed.extend(uses.into_iter().map(|(limit, _)| limit));
@@ -215,7 +216,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// A task gives limits back for as long as it waits.
-    pub(super) fn release(&mut self, at: usize, names: &[Arc<str>]) -> Result<(), R::Error> {
+    pub(super) fn release(&mut self, at: usize, names: &[Arc<str>]) -> Result<(), L::Stop> {
         if names.is_empty() || !self.has_limits(at) {
             return Ok(());
         }
@@ -229,7 +230,7 @@ impl<R: Rows> Taking<'_, R> {
 
     /// A task that has waited takes again what it has given back, all together; false: it stands
     /// behind one that is full.
-    pub(super) fn retake(&mut self, at: usize) -> Result<bool, R::Error> {
+    pub(super) fn retake(&mut self, at: usize) -> Result<bool, L::Stop> {
         let (wanted, order) = (self.lacking(at)?, self.tasks[at].row.behind.clone());
         let order = order.map_or(self.turn.now - GOES_ON_FIRST, |(_, order)| order);
         for (limit, units) in &wanted {
@@ -247,7 +248,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// What a task uses and does not hold.
-    fn lacking(&mut self, at: usize) -> Result<Vec<(LimitKey, u32)>, R::Error> {
+    fn lacking(&mut self, at: usize) -> Result<Vec<(LimitKey, u32)>, L::Stop> {
         let mut uses = self.uses_of(at)?;
         if !uses.is_empty() {
             let held = self.rows.find_holds(self.tasks[at].row.key)?;
@@ -258,7 +259,7 @@ impl<R: Rows> Taking<'_, R> {
 
     /// Lets through whom there is room for, behind all limits of which something was given back;
     /// whether anybody that is ready was.
-    pub(super) fn open_limits(&mut self) -> Result<bool, R::Error> {
+    pub(super) fn open_limits(&mut self) -> Result<bool, L::Stop> {
         let mut any = false;
         while let Some(limit) = self.freed.pop_first() {
             any |= self.open_limit(&limit)?;
@@ -266,7 +267,7 @@ impl<R: Rows> Taking<'_, R> {
         Ok(any)
     }
 
-    fn open_limit(&mut self, limit: &LimitKey) -> Result<bool, R::Error> {
+    fn open_limit(&mut self, limit: &LimitKey) -> Result<bool, L::Stop> {
         let now = self.turn.now;
         if self.rows.limit_alarm(limit)?.is_some() {
             self.rows.set_limit_alarm(limit, None);
@@ -308,7 +309,7 @@ impl<R: Rows> Taking<'_, R> {
 
     /// Tasks that stand behind a limit, as the turn has made them: of each lane at least the first
     /// `max`; in order.
-    pub(super) fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<usize>, R::Error> {
+    pub(super) fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<usize>, L::Stop> {
         let own = |task: &Task| match &task.row.behind {
             Some((behind, order)) if task.dirty && behind == limit => Some((*order, task.row.key)),
             _ => None,
@@ -317,7 +318,7 @@ impl<R: Rows> Taking<'_, R> {
         // Those that changed in this turn may be among what the store finds, as they were.
         let may_be = |task: &&Task| task.dirty && self.runs[task.run].new.is_none();
         let changed = self.tasks.iter().filter(may_be).count();
-        let stored = self.rows.stored.behind(limit, max.saturating_add(changed as u32))?;
+        let stored = self.rows.load_blocked_tasks(limit, max.saturating_add(changed as u32))?;
         let is_dirty =
             |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);
         behind.extend(stored.into_iter().filter(|(_, task)| !is_dirty(task)));
@@ -326,7 +327,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// A task that wants to go on after a wait, and stood behind a limit, may have its limits now.
-    fn go_on(&mut self, at: usize, limit: &LimitKey) -> Result<(), R::Error> {
+    fn go_on(&mut self, at: usize, limit: &LimitKey) -> Result<(), L::Stop> {
         if !self.retake(at)? {
             // If it stands behind another, this one is free for the next.
             let behind = self.tasks[at].row.behind.as_ref();
@@ -356,7 +357,7 @@ impl<R: Rows> Taking<'_, R> {
 
     // ------------------------------------------------------------------- what is asked of them --
 
-    pub(super) fn declare(&mut self, limit: &Limit) -> Result<OperationOutcome, R::Error> {
+    pub(super) fn declare(&mut self, limit: &Limit) -> Result<OperationOutcome, L::Stop> {
         match self.rows.find_limit(limit.name())? {
             Some(before) if before == *limit => Ok(OperationOutcome::Already),
             Some(_) => Ok(OperationOutcome::Differs),
@@ -364,7 +365,7 @@ impl<R: Rows> Taking<'_, R> {
         }
     }
 
-    pub(super) fn resize(&mut self, limit: &Limit) -> Result<OperationOutcome, R::Error> {
+    pub(super) fn resize(&mut self, limit: &Limit) -> Result<OperationOutcome, L::Stop> {
         match self.rows.find_limit(limit.name())? {
             Some(before) if before == *limit && !self.turn.again => Ok(OperationOutcome::Already),
             Some(_) => self.change_limit(limit),
@@ -372,7 +373,7 @@ impl<R: Rows> Taking<'_, R> {
         }
     }
 
-    fn change_limit(&mut self, limit: &Limit) -> Result<OperationOutcome, R::Error> {
+    fn change_limit(&mut self, limit: &Limit) -> Result<OperationOutcome, L::Stop> {
         self.rows.set_limit(limit);
         // Limits that were looked up before have another bound now.
         let known = self.limits.iter_mut().filter(|(key, _)| *key.name == *limit.name());
@@ -383,7 +384,7 @@ impl<R: Rows> Taking<'_, R> {
                 None => Vec::new(),
             };
         }
-        self.freed.extend(self.rows.stored.keys_behind(limit.name())?);
+        self.freed.extend(self.rows.load_blocked_keys(limit.name())?);
         let behind = self.tasks.iter().filter_map(|task| task.row.behind.as_ref());
         let behind =
             behind.map(|(behind, _)| behind).filter(|behind| *behind.name == *limit.name());

@@ -9,32 +9,45 @@ use crate::delta::{Delta, PauseChange, PayloadCopy, RateEvent, SignalChange, is_
 use crate::keys::KeyMap;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
-use crate::rows::{Head, Payload, Row, Rows};
+use crate::rows::{Head, Payload, Row};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
 use crate::wait::{NewSignal, WaitId, WaitKind, Waiting};
+use crate::want::{Known, Loader};
 use crate::{RunId, Timestamp};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The rows of a store, overlaid with a [`Delta`].
-pub(super) struct Overlay<'r, R> {
-    pub(super) stored: &'r mut R,
+pub(super) struct Overlay<'l, L> {
+    loader: &'l mut L,
+    known: Known,
     pub(super) delta: Delta,
+    /// How often numbers for tasks and for signals were asked for.
+    numbers_asked: u32,
     /// Payloads of the delta that the same turn may look up, by task.
     texts: HashMap<(TaskKey, Payload), Bytes>,
     /// Waits that the turn has begun or changed, by the run that they are for.
     waits_by_run: KeyMap<RunKey, Vec<(TaskKey, WaitId)>>,
 }
 
-impl<'r, R: Rows> Overlay<'r, R> {
-    pub(super) fn new(stored: &'r mut R) -> Self {
+impl<'l, L: Loader> Overlay<'l, L> {
+    pub(super) fn new(known: Known, loader: &'l mut L) -> Self {
         Overlay {
-            stored,
+            loader,
+            known,
+            numbers_asked: 0,
             delta: Delta::default(),
             texts: HashMap::new(),
             waits_by_run: KeyMap::default(),
         }
+    }
+
+    /// New numbers for this many tasks in a row.
+    pub(super) fn allocate_tasks(&mut self, count: u32) -> Result<RunKey, L::Stop> {
+        let first = self.load_task_numbers(self.numbers_asked, count)?;
+        self.numbers_asked += 1;
+        Ok(RunKey(first))
     }
 
     // ----------------------------------------------------------------------------- payloads --
@@ -43,10 +56,10 @@ impl<'r, R: Rows> Overlay<'r, R> {
         &mut self,
         task: TaskKey,
         kind: Payload,
-    ) -> Result<Option<Bytes>, R::Error> {
+    ) -> Result<Option<Bytes>, L::Stop> {
         match self.texts.get(&(task, kind)) {
             Some(bytes) => Ok(Some(bytes.clone())),
-            None => self.stored.payload(task, kind),
+            None => self.load_payload(task, kind),
         }
     }
 
@@ -69,28 +82,29 @@ impl<'r, R: Rows> Overlay<'r, R> {
     // ------------------------------------------------------------------------------- pauses --
 
     /// Whether nothing starts of this run, of this queue, or at all.
-    pub(super) fn is_paused(&mut self, scope: &Scope) -> Result<bool, R::Error> {
-        let stored = self.stored.is_paused(scope)?;
+    pub(super) fn is_paused(&mut self, scope: &Scope) -> Result<bool, L::Stop> {
+        let stored = self.load_is_paused(scope)?;
         Ok(is_paused_after(&self.delta.pauses, |changed| changed == scope, stored))
     }
 
     /// Whether nothing of a queue starts, because it or the store is paused.
-    pub(super) fn is_queue_paused(&mut self, queue: &str) -> Result<bool, R::Error> {
+    pub(super) fn is_queue_paused(&mut self, queue: &Arc<str>) -> Result<bool, L::Stop> {
         if self.delta.pauses.is_empty() {
-            return self.stored.is_queue_paused(queue);
+            return self.load_is_queue_paused(queue);
         }
-        Ok(self.is_paused(&Scope::Store)? || self.is_paused(&Scope::Queue(queue.to_owned()))?)
+        Ok(self.is_paused(&Scope::Store)? || self.is_paused(&Scope::Queue(queue.to_string()))?)
     }
 
-    /// See [`Rows::ready`]. Pauses that the turn has begun or ended count.
+    /// Tasks that a worker can claim, by claim order and number. Pauses that the turn has begun or ended count.
     pub(super) fn find_ready(
         &mut self,
         worker: WorkerId,
         heaviest: u32,
         only_awaited: bool,
         max: u32,
-    ) -> Result<Vec<(Timestamp, TaskKey)>, R::Error> {
-        self.stored.ready(worker, heaviest, only_awaited, &self.delta.pauses, max)
+    ) -> Result<Vec<(Timestamp, TaskKey)>, L::Stop> {
+        let pauses = self.delta.pauses.clone();
+        self.load_ready(worker, heaviest, only_awaited, pauses, max)
     }
 
     /// Begins or ends a pause; false if it had begun or ended before.
@@ -99,7 +113,7 @@ impl<'r, R: Rows> Overlay<'r, R> {
         scope: &Scope,
         begins: bool,
         at: Timestamp,
-    ) -> Result<bool, R::Error> {
+    ) -> Result<bool, L::Stop> {
         if self.is_paused(scope)? == begins {
             return Ok(false);
         }
@@ -111,14 +125,14 @@ impl<'r, R: Rows> Overlay<'r, R> {
     pub(super) fn paused_time(
         &mut self,
         run: RunId,
-        queue: &str,
+        queue: &Arc<str>,
         from: Timestamp,
         to: Timestamp,
-    ) -> Result<Duration, R::Error> {
-        let mut paused = self.stored.stood_still(run, queue, from, to)?;
+    ) -> Result<Duration, L::Stop> {
+        let mut paused = self.load_paused_time(run, queue, from, to)?;
         let applies = |pause: &&PauseChange| match &pause.scope {
             Scope::Run(id) => *id == run,
-            Scope::Queue(name) => name == queue,
+            Scope::Queue(name) => **name == **queue,
             Scope::Store => true,
         };
         for pause in self.delta.pauses.iter().filter(applies) {
@@ -135,16 +149,16 @@ impl<'r, R: Rows> Overlay<'r, R> {
         &mut self,
         task: TaskKey,
         id: &WaitId,
-    ) -> Result<Option<Waiting>, R::Error> {
+    ) -> Result<Option<Waiting>, L::Stop> {
         match self.delta.waits.get(&task).and_then(|changed| changed.get(id)) {
             Some(wait) => Ok(wait.clone()),
-            None => self.stored.wait(task, id),
+            None => self.load_wait(task, id),
         }
     }
 
     /// All waits of a task, by identity.
-    pub(super) fn find_waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, R::Error> {
-        let stored = self.stored.waits(task)?;
+    pub(super) fn find_waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, L::Stop> {
+        let stored = self.load_waits(task)?;
         let Some(changed) = self.delta.waits.get(&task) else { return Ok(stored) };
         let mut waits: BTreeMap<WaitId, Waiting> =
             stored.into_iter().map(|wait| (wait.id.clone(), wait)).collect();
@@ -187,11 +201,11 @@ impl<'r, R: Rows> Overlay<'r, R> {
     pub(super) fn first_signal_wait(
         &mut self,
         run: RunKey,
-        name: &str,
-    ) -> Result<Option<(TaskKey, WaitId)>, R::Error> {
+        name: &Arc<str>,
+    ) -> Result<Option<(TaskKey, WaitId)>, L::Stop> {
         let mut max = 1;
         let stored = loop {
-            let waits = self.stored.signal_waits(run, name, max)?;
+            let waits = self.load_signal_waits(run, name, max)?;
             let is_last = (waits.len() as u64) < u64::from(max);
             let unchanged =
                 waits.into_iter().find(|(_, task, id)| !self.is_wait_changed(*task, id));
@@ -200,7 +214,7 @@ impl<'r, R: Rows> Overlay<'r, R> {
             }
             max = max.saturating_mul(2);
         };
-        let is_for_it = |id: &WaitId| id.kind == WaitKind::Signal && *id.name == *name;
+        let is_for_it = |id: &WaitId| id.kind == WaitKind::Signal && id.name == *name;
         let changed = self.changed_open_waits(run).into_iter();
         let changed = changed.filter(|((_, id), _)| is_for_it(id));
         let changed = changed.map(|((task, id), wait)| (wait.since, task, id.clone()));
@@ -209,8 +223,8 @@ impl<'r, R: Rows> Overlay<'r, R> {
     }
 
     /// All open waits for the end of this run, by task and identity.
-    pub(super) fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, R::Error> {
-        let mut waits = self.stored.run_waits(run)?;
+    pub(super) fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, L::Stop> {
+        let mut waits = self.load_waiters(run)?;
         if !self.delta.waits.is_empty() {
             waits.retain(|(task, id)| !self.is_wait_changed(*task, id));
             let changed = self.changed_open_waits(run).into_keys();
@@ -226,8 +240,8 @@ impl<'r, R: Rows> Overlay<'r, R> {
         &mut self,
         run: RunKey,
         tasks: u32,
-    ) -> Result<Vec<RunKey>, R::Error> {
-        let mut waits = self.stored.waited_by(run, tasks)?;
+    ) -> Result<Vec<RunKey>, L::Stop> {
+        let mut waits = self.load_edges(run, tasks)?;
         waits.retain(|(task, id, _)| !self.is_wait_changed(*task, id));
         let mut runs: Vec<_> = waits.into_iter().map(|(_, _, run)| run).collect();
         let of_run = TaskKey(run.0)..TaskKey(run.0.saturating_add(tasks.into()));
@@ -248,8 +262,9 @@ impl<'r, R: Rows> Overlay<'r, R> {
         run: RunKey,
         signal: &NewSignal,
         at: Timestamp,
-    ) -> Result<(), R::Error> {
-        let number = self.stored.signal_number()?;
+    ) -> Result<(), L::Stop> {
+        let number = self.load_signal_number(self.numbers_asked)? as u64;
+        self.numbers_asked += 1;
         let NewSignal { id, name, body, .. } = signal.clone();
         let sent = SignalChange::Sent { id, run, name, body, at, taken_by: None };
         self.delta.signals.insert(number, sent);
@@ -257,23 +272,23 @@ impl<'r, R: Rows> Overlay<'r, R> {
     }
 
     /// Whether a signal with this id was sent to this run.
-    pub(super) fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, R::Error> {
+    pub(super) fn was_sent(&mut self, run: RunKey, id: u128) -> Result<bool, L::Stop> {
         let is_it = |change: &SignalChange| match change {
             SignalChange::Sent { id: sent, run: to, .. } => (*sent, *to) == (id, run),
             _ => false,
         };
-        Ok(self.delta.signals.values().any(is_it) || self.stored.was_sent(run, id)?)
+        Ok(self.delta.signals.values().any(is_it) || self.load_is_sent(run, id)?)
     }
 
     /// The first signal of this name to this run that no task has received.
     pub(super) fn next_signal(
         &mut self,
         run: RunKey,
-        name: &str,
-    ) -> Result<Option<(u64, Option<Bytes>)>, R::Error> {
+        name: &Arc<str>,
+    ) -> Result<Option<(u64, Option<Bytes>)>, L::Stop> {
         let mut max = 1;
         let stored = loop {
-            let signals = self.stored.signals(run, name, max)?;
+            let signals = self.load_signals(run, name, max)?;
             let is_last = (signals.len() as u64) < u64::from(max);
             let mut unchanged = signals.into_iter();
             let unchanged = unchanged.find(|(seq, _)| !self.delta.signals.contains_key(seq));
@@ -285,7 +300,7 @@ impl<'r, R: Rows> Overlay<'r, R> {
         let changed = self.delta.signals.iter().find_map(|(seq, change)| match change {
             SignalChange::Sent { run: to, name: named, body, taken_by: None, .. }
             | SignalChange::Returned { run: to, name: named, body }
-                if *to == run && **named == *name =>
+                if *to == run && named == name =>
             {
                 Some((*seq, body.clone()))
             }
@@ -321,10 +336,10 @@ impl<'r, R: Rows> Overlay<'r, R> {
 
     // ------------------------------------------------------------------------------- limits --
 
-    pub(super) fn find_limit(&mut self, name: &str) -> Result<Option<Limit>, R::Error> {
+    pub(super) fn find_limit(&mut self, name: &str) -> Result<Option<Limit>, L::Stop> {
         match self.delta.limits.iter().rfind(|limit| limit.name() == name) {
             Some(limit) => Ok(Some(limit.clone())),
-            None => self.stored.limit(name),
+            None => self.load_limit(name),
         }
     }
 
@@ -333,8 +348,8 @@ impl<'r, R: Rows> Overlay<'r, R> {
     }
 
     /// The units that a task holds, by limit.
-    pub(super) fn find_holds(&mut self, task: TaskKey) -> Result<Vec<Hold>, R::Error> {
-        let mut holds = self.stored.holds(task)?;
+    pub(super) fn find_holds(&mut self, task: TaskKey) -> Result<Vec<Hold>, L::Stop> {
+        let mut holds = self.load_holds(task)?;
         if let Some(changed) = self.delta.holds.get(&task) {
             holds.retain(|hold| !changed.contains_key(&hold.limit));
             holds.extend(changed.values().flatten().cloned());
@@ -354,18 +369,18 @@ impl<'r, R: Rows> Overlay<'r, R> {
     }
 
     /// The units that tasks hold of a limit.
-    pub(super) fn units_in_use(&mut self, limit: &LimitKey) -> Result<u32, R::Error> {
+    pub(super) fn units_in_use(&mut self, limit: &LimitKey) -> Result<u32, L::Stop> {
         let changes = self.delta.holds.values().any(|changed| changed.contains_key(limit));
         debug_assert!(!changes, "a limit is looked up before a hold of it changes");
-        self.stored.in_use(limit)
+        Ok(u32::try_from(self.load_units_in_use(limit)?).unwrap_or(u32::MAX))
     }
 
     /// The begins under a limit that still count for its rate: when, and how many units.
     pub(super) fn rate_events(
         &mut self,
         limit: &LimitKey,
-    ) -> Result<Vec<(Timestamp, u32)>, R::Error> {
-        let mut events = self.stored.begun(limit)?;
+    ) -> Result<Vec<(Timestamp, u32)>, L::Stop> {
+        let mut events = self.load_rate_events(limit)?;
         let added = self.delta.rate_events.iter().filter(|event| event.limit == *limit);
         events.extend(added.map(|event| (event.at, event.units)));
         Ok(events)
@@ -376,10 +391,10 @@ impl<'r, R: Rows> Overlay<'r, R> {
     }
 
     /// When a limit has to be looked at because time frees units of it.
-    pub(super) fn limit_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, R::Error> {
+    pub(super) fn limit_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, L::Stop> {
         match self.delta.limit_alarms.get(limit) {
             Some(alarm) => Ok(*alarm),
-            None => self.stored.limit_alarm(limit),
+            None => self.load_limit_alarm(limit),
         }
     }
 
@@ -395,11 +410,8 @@ impl<'r, R: Rows> Overlay<'r, R> {
     }
 
     /// Takes the notifications for a worker: the tasks, each once, by number.
-    pub(super) fn take_notifications(
-        &mut self,
-        worker: WorkerId,
-    ) -> Result<Vec<TaskKey>, R::Error> {
-        let tasks = self.stored.words(worker)?;
+    pub(super) fn take_notifications(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, L::Stop> {
+        let tasks = self.load_notifications(worker)?;
         if !tasks.is_empty() {
             self.delta.notified = Some(worker);
         }
@@ -411,8 +423,8 @@ impl<'r, R: Rows> Overlay<'r, R> {
     }
 
     /// Files a task anew where claims look for it, if it is filed wrongly; whether it was.
-    pub(super) fn refile_task(&mut self, row: &Row, head: &Head) -> Result<bool, R::Error> {
-        let is_misfiled = self.stored.is_misfiled(row, head)?;
+    pub(super) fn refile_task(&mut self, row: &Row, head: &Head) -> Result<bool, L::Stop> {
+        let is_misfiled = self.load_is_misfiled(row.key)?;
         if is_misfiled {
             self.delta.refiled.push((row.clone(), Box::new(head.clone())));
         }
@@ -420,9 +432,8 @@ impl<'r, R: Rows> Overlay<'r, R> {
     }
 
     /// Removes rows that belong to nothing; whether there are any.
-    pub(super) fn sweep(&mut self, orphan: &Stray) -> Result<bool, R::Error> {
-        let has_orphans =
-            !self.delta.orphans.contains(orphan) && self.stored.has_orphans(orphan)?;
+    pub(super) fn sweep(&mut self, orphan: &Stray) -> Result<bool, L::Stop> {
+        let has_orphans = !self.delta.orphans.contains(orphan) && self.load_has_orphans(orphan)?;
         if has_orphans {
             self.delta.orphans.push(orphan.clone());
         }
@@ -430,5 +441,6 @@ impl<'r, R: Rows> Overlay<'r, R> {
     }
 }
 
+mod look_ups;
 #[cfg(test)]
 mod tests;

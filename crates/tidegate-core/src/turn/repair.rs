@@ -9,15 +9,16 @@ use crate::audit::{Repair, Stray, may_hold, may_stand_behind, misplaced};
 use crate::graph::{Outcome, Standing, TaskIndex};
 use crate::lifecycle::{CancelledBy, Event, Kind, State};
 use crate::limit::LimitKey;
-use crate::rows::{Row, Rows};
+use crate::rows::Row;
 use crate::store::{OperationOutcome, RunKey, Scope, TaskKey};
 use crate::wait::Waiting;
+use crate::want::Loader;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl<R: Rows> Taking<'_, R> {
+impl<L: Loader> Taking<'_, L> {
     /// Puts something right, unless it is.
-    pub(super) fn repair(&mut self, repair: &Repair) -> Result<OperationOutcome, R::Error> {
+    pub(super) fn repair(&mut self, repair: &Repair) -> Result<OperationOutcome, L::Stop> {
         let changed = match repair {
             Repair::Stray(stray) => Some(self.sweep(stray)?),
             Repair::Task(task) => self.repair_task(*task)?,
@@ -33,7 +34,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// Removes what belongs to nothing. What it held is there for others.
-    fn sweep(&mut self, stray: &Stray) -> Result<bool, R::Error> {
+    fn sweep(&mut self, stray: &Stray) -> Result<bool, L::Stop> {
         let holds = match stray {
             Stray::Task(task) => self.rows.find_holds(*task)?,
             _ => Vec::new(),
@@ -46,9 +47,9 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// A task, if it is there and its run has a head. Nothing else can be asked about it otherwise.
-    fn sound(&mut self, task: TaskKey) -> Result<Option<usize>, R::Error> {
-        let Some(row) = self.rows.stored.task(task)? else { return Ok(None) };
-        let first = self.rows.stored.task(row.run().task(TaskIndex::from_u32(0)))?;
+    fn sound(&mut self, task: TaskKey) -> Result<Option<usize>, L::Stop> {
+        let Some(row) = self.rows.load_task(task)? else { return Ok(None) };
+        let first = self.rows.load_task(row.run().task(TaskIndex::from_u32(0)))?;
         match first.is_some_and(|first| first.head.is_some()) {
             true => self.task(task),
             false => Ok(None),
@@ -56,8 +57,8 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// A run, if all its tasks are there.
-    fn sound_run(&mut self, run: RunKey) -> Result<Option<usize>, R::Error> {
-        let rows = self.rows.stored.tasks(run)?;
+    fn sound_run(&mut self, run: RunKey) -> Result<Option<usize>, L::Stop> {
+        let rows = self.rows.load_whole_run(run)?;
         let Some(first) = rows.first() else { return Ok(None) };
         let all = first.head.is_some() && rows.len() == first.plan.task_count();
         let is_its = |(place, row): (u32, &Row)| row.index == TaskIndex::from_u32(place);
@@ -69,7 +70,7 @@ impl<R: Rows> Taking<'_, R> {
 
     // --------------------------------------------------------------------------------- a task --
 
-    fn repair_task(&mut self, task: TaskKey) -> Result<Option<bool>, R::Error> {
+    fn repair_task(&mut self, task: TaskKey) -> Result<Option<bool>, L::Stop> {
         let Some(at) = self.sound(task)? else { return Ok(None) };
         let mut changed = self.repair_holds(at)?;
         changed |= self.repair_waits(at)?;
@@ -79,7 +80,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// It holds of what it uses as much as it uses, and nothing else.
-    fn repair_holds(&mut self, at: usize) -> Result<bool, R::Error> {
+    fn repair_holds(&mut self, at: usize) -> Result<bool, L::Stop> {
         let uses = match may_hold(&self.tasks[at].row.life) {
             true => self.uses_of(at)?,
             false => Vec::new(),
@@ -101,7 +102,7 @@ impl<R: Rows> Taking<'_, R> {
 
     /// It knows that it has waits; one that has ended has none open; one that waits for nothing is
     /// woken.
-    fn repair_waits(&mut self, at: usize) -> Result<bool, R::Error> {
+    fn repair_waits(&mut self, at: usize) -> Result<bool, L::Stop> {
         let waits = self.rows.find_waits(self.tasks[at].row.key)?;
         let mut changed = !waits.is_empty() && self.mark_waits(at);
         let life = self.tasks[at].row.life.clone();
@@ -126,7 +127,7 @@ impl<R: Rows> Taking<'_, R> {
         changed
     }
 
-    fn repair_behind(&mut self, at: usize) -> Result<bool, R::Error> {
+    fn repair_behind(&mut self, at: usize) -> Result<bool, L::Stop> {
         let uses = self.uses_of(at)?;
         let (row, head) = (&self.tasks[at].row, self.head(self.tasks[at].run));
         let Some((limit, _)) = &row.behind else { return Ok(false) };
@@ -139,8 +140,8 @@ impl<R: Rows> Taking<'_, R> {
         Ok(true)
     }
 
-    fn repair_place(&mut self, at: usize) -> Result<bool, R::Error> {
-        let place = self.rows.stored.place(self.tasks[at].row.key)?;
+    fn repair_place(&mut self, at: usize) -> Result<bool, L::Stop> {
+        let place = self.rows.load_place(self.tasks[at].row.key)?;
         let stood_still = self.stood_still(at)?;
         let (row, head) = (&self.tasks[at].row, self.head(self.tasks[at].run).clone());
         let is_wrong = |place| !misplaced(row, &head, &place, Some(self.turn.now)).is_empty();
@@ -154,7 +155,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// For how long the clock of a task that queues has stood still.
-    pub(super) fn stood_still(&mut self, at: usize) -> Result<Duration, R::Error> {
+    pub(super) fn stood_still(&mut self, at: usize) -> Result<Duration, L::Stop> {
         let row = &self.tasks[at].row;
         let Some(since) = row.life.queues_since(&row.planned().rules) else {
             return Ok(Duration::ZERO);
@@ -166,7 +167,7 @@ impl<R: Rows> Taking<'_, R> {
 
     // ---------------------------------------------------------------------------------- a run --
 
-    fn repair_run(&mut self, key: RunKey) -> Result<Option<bool>, R::Error> {
+    fn repair_run(&mut self, key: RunKey) -> Result<Option<bool>, L::Stop> {
         let Some(run) = self.sound_run(key)? else { return Ok(None) };
         let whole = self.whole(run)?;
         let rows = |taking: &Self| -> Vec<Row> {
@@ -184,7 +185,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// What the head of a run says of its tasks is what these are.
-    fn repair_head(&mut self, run: usize, whole: &[usize]) -> Result<(), R::Error> {
+    fn repair_head(&mut self, run: usize, whole: &[usize]) -> Result<(), L::Stop> {
         let lists = self.failing_lists(run, whole)?;
         let stands = |task: TaskIndex| standing(&self.tasks[whole[task.as_usize()]].row.life);
         let all: Vec<Standing> = self.runs[run].plan.graph().tasks().map(stands).collect();
@@ -208,7 +209,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// Nothing goes on of what a user has cancelled, or of what was begun by a task that has failed.
-    fn cancel_unwanted(&mut self, run: usize, whole: &[usize]) -> Result<(), R::Error> {
+    fn cancel_unwanted(&mut self, run: usize, whole: &[usize]) -> Result<(), L::Stop> {
         if self.head(run).cancelled {
             for &at in whole {
                 // Refused where it has ended.
@@ -224,7 +225,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// Whoever waits for a run is told that it has ended, or it is known that somebody waits.
-    fn repair_awaited(&mut self, run: usize) -> Result<bool, R::Error> {
+    fn repair_awaited(&mut self, run: usize) -> Result<bool, L::Stop> {
         let key = self.runs[run].key;
         let mut is_awaited = false;
         for (task, id) in self.rows.run_waits(key)? {
@@ -244,7 +245,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// The pause of a run is as the run says, because that is what its tasks stand behind.
-    fn repair_pause(&mut self, run: usize) -> Result<bool, R::Error> {
+    fn repair_pause(&mut self, run: usize) -> Result<bool, L::Stop> {
         let head = self.head(run);
         let scope = Scope::Run(head.id);
         match (head.ended, head.paused_at) {
@@ -256,7 +257,7 @@ impl<R: Rows> Taking<'_, R> {
 
     // -------------------------------------------------------------------- signals and limits --
 
-    fn repair_signals(&mut self, run: RunKey, name: &Arc<str>) -> Result<bool, R::Error> {
+    fn repair_signals(&mut self, run: RunKey, name: &Arc<str>) -> Result<bool, L::Stop> {
         let mut changed = false;
         while let Some((task, _)) = self.rows.first_signal_wait(run, name)?
             && self.rows.next_signal(run, name)?.is_some()
@@ -269,7 +270,7 @@ impl<R: Rows> Taking<'_, R> {
         Ok(changed)
     }
 
-    fn repair_limit(&mut self, limit: &LimitKey) -> Result<bool, R::Error> {
+    fn repair_limit(&mut self, limit: &LimitKey) -> Result<bool, L::Stop> {
         let (first, alarm) = (self.behind(limit, 1)?, self.rows.limit_alarm(limit)?);
         self.freed.insert(limit.clone());
         self.open_limits()?;

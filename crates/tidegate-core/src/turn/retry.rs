@@ -8,14 +8,15 @@ use super::Taking;
 use crate::graph::TaskIndex;
 use crate::lifecycle::{Event, Kind};
 use crate::retry::{self, TakenOver};
-use crate::rows::{Payload, Rows};
+use crate::rows::Payload;
 use crate::store::{Bytes, NewRun, Refusal, TaskKey};
+use crate::want::Loader;
 use crate::{RunId, TaskExecutionId};
 use std::collections::{HashMap, VecDeque};
 
-impl<R: Rows> Taking<'_, R> {
+impl<L: Loader> Taking<'_, L> {
     /// Why a run cannot be the retry that it is to be, if it cannot.
-    pub(super) fn cannot_retry(&mut self, new: &NewRun) -> Result<Option<Refusal>, R::Error> {
+    pub(super) fn cannot_retry(&mut self, new: &NewRun) -> Result<Option<Refusal>, L::Stop> {
         let Some(id) = new.retry_of.as_ref().map(|retry| retry.run) else { return Ok(None) };
         let Some(old) = self.find(id)? else { return Ok(Some(Refusal::NoRun { run: id })) };
         // What was said in this turn may have ended it.
@@ -32,7 +33,7 @@ impl<R: Rows> Taking<'_, R> {
 
     /// A run that has just begun takes over what it can: a retry from the run it says, items from
     /// those of the same task in the run that theirs is a retry of.
-    pub(super) fn take_over(&mut self, run: usize, new: &NewRun) -> Result<(), R::Error> {
+    pub(super) fn take_over(&mut self, run: usize, new: &NewRun) -> Result<(), L::Stop> {
         let taken = match (&new.retry_of, &new.parent) {
             (Some(retry), _) => {
                 let old = self.find(retry.run)?.expect("it was just looked at");
@@ -60,7 +61,7 @@ impl<R: Rows> Taking<'_, R> {
     }
 
     /// What a retry takes over from the run it is one of, which has ended.
-    fn taken_over(&mut self, new: &NewRun, old: usize) -> Result<TakenOver, R::Error> {
+    fn taken_over(&mut self, new: &NewRun, old: usize) -> Result<TakenOver, L::Stop> {
         let Some(retry) = &new.retry_of else { return Ok(TakenOver::default()) };
         let same_input = self.input(old)? == new.input;
         let (whole, plan) = (self.whole(old)?, self.runs[old].plan.clone());
@@ -70,7 +71,7 @@ impl<R: Rows> Taking<'_, R> {
 
     /// The run of the items that this task had in the run which its own is a retry of, or, where that
     /// one was stopped before it began any, in the run which that one is a retry of, and so on.
-    fn items_before(&mut self, task: TaskKey) -> Result<Option<usize>, R::Error> {
+    fn items_before(&mut self, task: TaskKey) -> Result<Option<usize>, L::Stop> {
         let at = self.existing(task)?;
         let (mut run, mut index) = (self.tasks[at].run, self.tasks[at].row.index);
         while let Some((old, namesake)) = self.task_before(run, index)? {
@@ -90,7 +91,7 @@ impl<R: Rows> Taking<'_, R> {
         &mut self,
         run: usize,
         task: TaskIndex,
-    ) -> Result<Option<(usize, TaskIndex)>, R::Error> {
+    ) -> Result<Option<(usize, TaskIndex)>, L::Stop> {
         let Some(id) = self.head(run).retry_of else { return Ok(None) };
         let Some(old) = self.find(id)? else { return Ok(None) };
         let (key, plan) = (self.runs[run].key, self.runs[run].plan.clone());
@@ -121,7 +122,7 @@ impl<R: Rows> Taking<'_, R> {
         &mut self,
         new: &NewRun,
         old: usize,
-    ) -> Result<Vec<(TaskIndex, TaskKey)>, R::Error> {
+    ) -> Result<Vec<(TaskIndex, TaskKey)>, L::Stop> {
         let (first, plan) = (TaskIndex::from_u32(0), self.runs[old].plan.clone());
         if !plan.task(first).does_the_same(new.plan.task(first)) {
             return Ok(Vec::new());

@@ -5,21 +5,21 @@ use super::cascade::Cascade;
 use crate::graph::RunOutcome;
 use crate::lifecycle::{CancelledBy, Event, Fence, Kind, Reason, State, WorkerId};
 use crate::limit::LimitKey;
-use crate::rows::Rows;
 use crate::store::{Change, OperationOutcome, RunKey, TaskKey, Told};
 use crate::wait::{Awaited, NewSignal, WaitAnswer, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
+use crate::want::Loader;
 use crate::{RunId, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-impl<'t, R: Rows> Taking<'t, R> {
+impl<'t, L: Loader> Taking<'t, L> {
     /// What a task wants of its waits, before it ends or goes on.
     pub(super) fn wait_ops(
         &mut self,
         at: usize,
         change: &'t Change,
         ends: bool,
-    ) -> Result<(), R::Error> {
+    ) -> Result<(), L::Stop> {
         for op in &change.waits {
             let (id, outcome) = match op {
                 WaitOp::Begin { id, .. } => (id.clone(), self.begin_wait(at, op)?),
@@ -53,7 +53,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     /// What was said before in this turn may end the run that a task wants to wait for, and with it
     /// the task itself, if that run is above it: this has to be known before anything is made of what
     /// the task says.
-    pub(super) fn settle_awaited(&mut self, change: &Change) -> Result<(), R::Error> {
+    pub(super) fn settle_awaited(&mut self, change: &Change) -> Result<(), L::Stop> {
         for op in &change.waits {
             if let WaitOp::Begin { what: Awaited::Run(run), .. } = op
                 && let Some(run) = self.find(*run)?
@@ -75,7 +75,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// A wait begins, unless it is there; how it has ended, if it has.
-    fn begin_wait(&mut self, at: usize, op: &'t WaitOp) -> Result<Option<WaitOutcome>, R::Error> {
+    fn begin_wait(&mut self, at: usize, op: &'t WaitOp) -> Result<Option<WaitOutcome>, L::Stop> {
         let WaitOp::Begin { id, label, due, what, releasing } = op else { return Ok(None) };
         let outcome = match self.wait_of(at, id)? {
             Some(before) if before.label != *label => {
@@ -106,7 +106,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         what: &'t Awaited,
         due: Option<Timestamp>,
         releasing: &[Arc<str>],
-    ) -> Result<Option<WaitOutcome>, R::Error> {
+    ) -> Result<Option<WaitOutcome>, L::Stop> {
         let mut wait = Waiting::new(id.clone(), label.clone(), self.turn.now);
         wait.due = due;
         let run = match what {
@@ -156,7 +156,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Somebody waits for the end of a run: what of it is ready is found by that.
-    pub(super) fn mark_awaited(&mut self, run: usize) -> Result<(), R::Error> {
+    pub(super) fn mark_awaited(&mut self, run: usize) -> Result<(), L::Stop> {
         if self.head(run).awaited {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         id: &WaitId,
         label: &Arc<str>,
         outcome: &WaitOutcome,
-    ) -> Result<WaitOutcome, R::Error> {
+    ) -> Result<WaitOutcome, L::Stop> {
         let now = self.turn.now;
         let wait = self.wait_of(at, id)?;
         let wait = wait.unwrap_or_else(|| Waiting::new(id.clone(), label.clone(), now));
@@ -190,7 +190,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// A wait that is over without its task: it is as if it had never been.
-    fn close_wait(&mut self, at: usize, id: &WaitId) -> Result<(), R::Error> {
+    fn close_wait(&mut self, at: usize, id: &WaitId) -> Result<(), L::Stop> {
         let Some(wait) = self.wait_of(at, id)? else { return Ok(()) };
         self.rows.drop_wait(self.tasks[at].row.key, id);
         if let (Some(signal), Some(run)) = (wait.signal, wait.run) {
@@ -208,7 +208,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// The first signal of a name goes to whoever waits longest, if both are there.
-    pub(super) fn deliver(&mut self, run: RunKey, name: &Arc<str>) -> Result<(), R::Error> {
+    pub(super) fn deliver(&mut self, run: RunKey, name: &Arc<str>) -> Result<(), L::Stop> {
         let Some((task, id)) = self.rows.first_signal_wait(run, name)? else { return Ok(()) };
         let Some((signal, body)) = self.rows.next_signal(run, name)? else { return Ok(()) };
         self.rows.take_signal(signal, task);
@@ -216,7 +216,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// A message to a run.
-    pub(super) fn signal(&mut self, signal: &NewSignal) -> Result<OperationOutcome, R::Error> {
+    pub(super) fn signal(&mut self, signal: &NewSignal) -> Result<OperationOutcome, L::Stop> {
         let Some(run) = self.find(signal.run)? else { return Ok(OperationOutcome::Unknown) };
         let run = self.addressed(run)?;
         self.settle(run)?;
@@ -234,7 +234,7 @@ impl<'t, R: Rows> Taking<'t, R> {
 
     /// The run to which signals for this one go: items have no name that anybody knows, so theirs is
     /// the run whose items they are.
-    fn addressed(&mut self, run: usize) -> Result<usize, R::Error> {
+    fn addressed(&mut self, run: usize) -> Result<usize, L::Stop> {
         match (self.runs[run].plan.items_of(), self.head(run).parent) {
             (Some(_), Some(parent)) => {
                 // What was pruned is not spoken to any more.
@@ -250,7 +250,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         &mut self,
         run: RunKey,
         outcome: RunOutcome,
-    ) -> Result<(), R::Error> {
+    ) -> Result<(), L::Stop> {
         for (task, id) in self.rows.run_waits(run)? {
             self.end_wait(task, &id, WaitOutcome::Ended(outcome), None)?;
         }
@@ -264,7 +264,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         id: &WaitId,
         outcome: WaitOutcome,
         signal: Option<u64>,
-    ) -> Result<(), R::Error> {
+    ) -> Result<(), L::Stop> {
         let at = self.existing(task)?;
         let wait = self.wait_of(at, id)?.expect("a wait that was found is there");
         self.put_wait(at, Waiting { outcome: Some(outcome.clone()), signal, ..wait });
@@ -286,7 +286,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// What came while a task was about to park wakes it.
-    pub(super) fn wake_if_answered(&mut self, at: usize, change: &Change) -> Result<(), R::Error> {
+    pub(super) fn wake_if_answered(&mut self, at: usize, change: &Change) -> Result<(), L::Stop> {
         if self.tasks[at].row.life.state.kind() != Kind::Parked {
             return Ok(());
         }
@@ -300,7 +300,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// What of its waits a task keeps: all of them, until it ends or begins anew.
-    pub(super) fn keep_waits(&mut self, at: usize, event: &Event) -> Result<(), R::Error> {
+    pub(super) fn keep_waits(&mut self, at: usize, event: &Event) -> Result<(), L::Stop> {
         let kind = self.tasks[at].row.life.state.kind();
         let anew = matches!(event, Event::Fail { .. } | Event::Snooze { .. });
         if !kind.is_terminal() && !anew {
@@ -332,7 +332,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// A run that a task has begun is waited for by its next attempt too, with a patience of its own.
-    fn wait_anew(&mut self, at: usize, wait: &Waiting) -> Result<(), R::Error> {
+    fn wait_anew(&mut self, at: usize, wait: &Waiting) -> Result<(), L::Stop> {
         let timed_out = wait.outcome == Some(WaitOutcome::TimedOut);
         let Some(run) = wait.run.filter(|_| timed_out || wait.is_open() && wait.due.is_some())
         else {
@@ -355,7 +355,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     pub(super) fn waits_with_runs(
         &mut self,
         task: TaskKey,
-    ) -> Result<Vec<(Waiting, Option<RunId>)>, R::Error> {
+    ) -> Result<Vec<(Waiting, Option<RunId>)>, L::Stop> {
         let mut waits = Vec::new();
         for wait in self.rows.find_waits(task)? {
             let run = match wait.run.filter(|_| wait.id.kind.is_for_run()) {
@@ -373,7 +373,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         at: usize,
         run: usize,
         releasing: &[Arc<str>],
-    ) -> Result<Option<String>, R::Error> {
+    ) -> Result<Option<String>, L::Stop> {
         let own = self.tasks[at].run;
         if let Some(through) = self.waits_for(run, own)? {
             let name = self.tasks[at].row.plan.graph().name(self.tasks[at].row.index);
@@ -401,7 +401,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// Whether a run waits for another, or is it; the last run on the way there.
-    fn waits_for(&mut self, run: usize, other: usize) -> Result<Option<RunId>, R::Error> {
+    fn waits_for(&mut self, run: usize, other: usize) -> Result<Option<RunId>, L::Stop> {
         let (mut seen, mut open) = (HashSet::new(), vec![run]);
         while let Some(run) = open.pop() {
             if run == other {
@@ -428,7 +428,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         at: usize,
         releasing: &[Arc<str>],
         uses: &[(LimitKey, String)],
-    ) -> Result<Option<String>, R::Error> {
+    ) -> Result<Option<String>, L::Stop> {
         if uses.is_empty() {
             return Ok(None);
         }
@@ -466,7 +466,7 @@ impl<'t, R: Rows> Taking<'t, R> {
     }
 
     /// What others have left word of for a worker.
-    pub(super) fn hear_words(&mut self, worker: WorkerId) -> Result<(), R::Error> {
+    pub(super) fn hear_words(&mut self, worker: WorkerId) -> Result<(), L::Stop> {
         for task in self.rows.take_notifications(worker)? {
             let Some(at) = self.task(task)? else { continue };
             let life = &self.tasks[at].row.life;
@@ -485,7 +485,7 @@ impl<'t, R: Rows> Taking<'t, R> {
         Ok(())
     }
 
-    pub(super) fn wait_of(&mut self, at: usize, id: &WaitId) -> Result<Option<Waiting>, R::Error> {
+    pub(super) fn wait_of(&mut self, at: usize, id: &WaitId) -> Result<Option<Waiting>, L::Stop> {
         let row = &self.tasks[at].row;
         if row.has_waits { self.rows.find_wait(row.key, id) } else { Ok(None) }
     }

@@ -14,22 +14,22 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tidegate_core::audit::Stray;
-use tidegate_core::delta::{PauseChange, RateEvent, SignalChange, TaskWrite};
+use tidegate_core::delta::Delta;
 use tidegate_core::graph::{
     Graph, Node, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, When,
 };
 use tidegate_core::lifecycle::{Event, Failure, Kind, Life, State, WorkerId};
-use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::rows::{Head, Owned, Payload, Place, Row, Rows};
+use tidegate_core::rows::Row;
 use tidegate_core::store::{
     Answer, Applied, Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Operation, Parent,
-    Record, RunKey, Scope, Store, TaskKey, Turn, TurnId, Turned,
+    Store, TaskKey, Turn, TurnId, Turned,
 };
+use tidegate_core::turn::{self, Decision};
 use tidegate_core::wait::{WaitId, WaitKind, Waiting};
-use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp, turn};
+use tidegate_core::want::{Known, Loaded, Loader, ServedTasks, Want};
+use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
 const SECOND: Duration = Duration::from_secs(1);
@@ -346,7 +346,6 @@ struct Counted {
     payloads: BTreeMap<(TaskKey, u8), Bytes>,
     waits: BTreeMap<(TaskKey, WaitId), Waiting>,
     ready: BTreeSet<TaskKey>,
-    records: u64,
     last: i64,
     read: usize,
     written: usize,
@@ -365,279 +364,89 @@ impl Counted {
     /// What a turn reads and writes.
     fn cost(&mut self, turn: &Turn) -> (Turned, usize, usize) {
         (self.read, self.written) = (0, 0);
-        let Ok(turned) = turn::take(self, turn);
-        (turned, self.read, self.written)
+        let Ok(Decision { delta, mut reply, fill }) = turn::decide_turn(turn, Known::new(), self);
+        self.apply(delta);
+        let Ok(()) = turn::complete_reply(self, &mut reply, &fill);
+        (reply, self.read, self.written)
+    }
+
+    fn apply(&mut self, delta: Delta) {
+        for (task, waits) in delta.waits {
+            for (id, wait) in waits {
+                self.written += 1;
+                match wait {
+                    Some(wait) => drop(self.waits.insert((task, id), wait)),
+                    None => drop(self.waits.remove(&(task, id))),
+                }
+            }
+        }
+        for (task, kind, bytes) in delta.payloads {
+            self.payloads.insert((task, kind.code()), bytes);
+        }
+        for write in &delta.tasks {
+            self.put(&write.row);
+        }
     }
 }
 
-impl Rows for Counted {
-    type Error = Infallible;
+impl Loader for Counted {
+    type Stop = Infallible;
 
-    fn find(&mut self, run: RunId) -> Result<Option<RunKey>, Infallible> {
-        let is_it = |head: &Head| head.id == run;
-        let mut heads = self.tasks.values().filter_map(|row| Some((row, row.head.as_deref()?)));
-        Ok(heads.find(|(_, head)| is_it(head)).map(|(row, _)| row.run()))
-    }
-
-    fn find_key(&mut self, _: &str, _: &str, _: &str) -> Result<Option<RunKey>, Infallible> {
-        Ok(None)
-    }
-
-    fn task(&mut self, task: TaskKey) -> Result<Option<Row>, Infallible> {
-        self.read += 1;
-        Ok(self.tasks.get(&task).cloned())
-    }
-
-    fn tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Infallible> {
-        let rows: Vec<Row> = self.tasks.values().filter(|row| row.run() == run).cloned().collect();
-        self.read += rows.len();
-        Ok(rows)
-    }
-
-    fn due(&mut self, _: Timestamp, _: u32) -> Result<Vec<TaskKey>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn next_alarm(&mut self) -> Result<Option<Timestamp>, Infallible> {
-        Ok(None)
-    }
-
-    fn owned(&mut self, _: WorkerId, _: u32) -> Result<Vec<Owned>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn ready(
-        &mut self,
-        _: WorkerId,
-        _: u32,
-        _: bool,
-        _: &[PauseChange],
-        max: u32,
-    ) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
-        Ok(self.ready.iter().take(max as usize).map(|&task| (NOW, task)).collect())
-    }
-
-    fn can_run(
-        &mut self,
-        _: WorkerId,
-        _: u32,
-        _: &Arc<str>,
-        _: &Arc<Plan>,
-        _: TaskIndex,
-    ) -> Result<bool, Infallible> {
-        Ok(true)
-    }
-
-    fn payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Infallible> {
-        self.read += 1;
-        Ok(self.payloads.get(&(task, kind.code())).cloned())
-    }
-
-    fn stood_still(
-        &mut self,
-        _: RunId,
-        _: &str,
-        _: Timestamp,
-        _: Timestamp,
-    ) -> Result<Duration, Infallible> {
-        Ok(Duration::ZERO)
-    }
-
-    fn waiting(&mut self, _: &str, _: u32) -> Result<u32, Infallible> {
-        unreachable!("nobody bounds what waits")
-    }
-
-    fn allocate(&mut self, tasks: u32) -> Result<RunKey, Infallible> {
-        let first = self.last + 1;
-        self.last += i64::from(tasks);
-        Ok(RunKey(first))
-    }
-
-    fn insert(&mut self, write: TaskWrite) -> Result<(), Infallible> {
-        self.put(&write.row);
-        Ok(())
-    }
-
-    fn update(&mut self, write: TaskWrite) -> Result<(), Infallible> {
-        self.put(&write.row);
-        Ok(())
-    }
-
-    fn keep(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Infallible> {
-        self.payloads.insert((task, kind.code()), bytes.clone());
-        Ok(())
-    }
-
-    fn record(&mut self, _: &Record) -> Result<u64, Infallible> {
-        self.records += 1;
-        Ok(self.records)
-    }
-
-    fn is_paused(&mut self, _: &Scope) -> Result<bool, Infallible> {
-        Ok(false)
-    }
-
-    fn is_queue_paused(&mut self, _: &str) -> Result<bool, Infallible> {
-        Ok(false)
-    }
-
-    fn change_pause(&mut self, _: &PauseChange) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn forget(&mut self, _: WorkerId) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn leave_word(&mut self, _: WorkerId, _: TaskKey) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn words(&mut self, _: WorkerId) -> Result<Vec<TaskKey>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn place(&mut self, _: TaskKey) -> Result<Option<Place>, Infallible> {
-        Ok(None)
-    }
-
-    fn drop_words(&mut self, _: WorkerId) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn is_misfiled(&mut self, _: &Row, _: &Head) -> Result<bool, Infallible> {
-        Ok(false)
-    }
-
-    fn refile(&mut self, _: &Row, _: &Head) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn has_orphans(&mut self, _: &Stray) -> Result<bool, Infallible> {
-        Ok(false)
-    }
-
-    fn sweep(&mut self, _: &Stray) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn waits(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Infallible> {
-        let waits = self.waits.iter().filter(|((of, _), _)| *of == task);
-        let waits: Vec<_> = waits.map(|(_, wait)| wait.clone()).collect();
-        self.read += waits.len();
-        Ok(waits)
-    }
-
-    fn wait(&mut self, task: TaskKey, id: &WaitId) -> Result<Option<Waiting>, Infallible> {
-        self.read += 1;
-        Ok(self.waits.get(&(task, id.clone())).cloned())
-    }
-
-    fn put_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Infallible> {
-        self.written += 1;
-        self.waits.insert((task, wait.id.clone()), wait.clone());
-        Ok(())
-    }
-
-    fn drop_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Infallible> {
-        self.written += 1;
-        self.waits.remove(&(task, id.clone()));
-        Ok(())
-    }
-
-    fn signal_waits(
-        &mut self,
-        _: RunKey,
-        _: &str,
-        _: u32,
-    ) -> Result<Vec<(Timestamp, TaskKey, WaitId)>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn run_waits(&mut self, run: RunKey) -> Result<Vec<(TaskKey, WaitId)>, Infallible> {
-        let open = self.waits.iter().filter(|(_, wait)| wait.is_open() && wait.run == Some(run));
-        Ok(open.map(|(key, _)| key.clone()).collect())
-    }
-
-    fn waited_by(
-        &mut self,
-        _: RunKey,
-        _: u32,
-    ) -> Result<Vec<(TaskKey, WaitId, RunKey)>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn signal_number(&mut self) -> Result<u64, Infallible> {
-        Ok(1)
-    }
-
-    fn was_sent(&mut self, _: RunKey, _: u128) -> Result<bool, Infallible> {
-        Ok(false)
-    }
-
-    fn signals(
-        &mut self,
-        _: RunKey,
-        _: &str,
-        _: u32,
-    ) -> Result<Vec<(u64, Option<Bytes>)>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn change_signal(&mut self, _: u64, _: &SignalChange) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn limit(&mut self, _: &str) -> Result<Option<Limit>, Infallible> {
-        Ok(None)
-    }
-
-    fn set_limit(&mut self, _: &Limit) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn in_use(&mut self, _: &LimitKey) -> Result<u32, Infallible> {
-        Ok(0)
-    }
-
-    fn holds(&mut self, _: TaskKey) -> Result<Vec<Hold>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn hold(&mut self, _: TaskKey, _: &Hold) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn let_go(&mut self, _: TaskKey, _: &LimitKey) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn begun(&mut self, _: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn add_rate_event(&mut self, _: &RateEvent) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn behind(&mut self, _: &LimitKey, _: u32) -> Result<Vec<(Timestamp, TaskKey)>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn keys_behind(&mut self, _: &str) -> Result<Vec<LimitKey>, Infallible> {
-        Ok(Vec::new())
-    }
-
-    fn limit_alarm(&mut self, _: &LimitKey) -> Result<Option<Timestamp>, Infallible> {
-        Ok(None)
-    }
-
-    fn set_limit_alarm(&mut self, _: &LimitKey, _: Option<Timestamp>) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    fn due_limits(&mut self, _: Timestamp, _: u32) -> Result<Vec<LimitKey>, Infallible> {
-        Ok(Vec::new())
+    fn load(&mut self, want: &Want) -> Result<Loaded, Infallible> {
+        Ok(match want {
+            Want::RunById(run) => {
+                let is_it = |row: &&Row| row.head.as_ref().is_some_and(|head| head.id == *run);
+                Loaded::Run(self.tasks.values().find(is_it).map(Row::run))
+            }
+            Want::Task(task) => {
+                self.read += 1;
+                Loaded::Task(self.tasks.get(task).cloned())
+            }
+            Want::WholeRun(run) => {
+                let rows = self.tasks.values().filter(|row| row.run() == *run);
+                let rows: Vec<Row> = rows.cloned().collect();
+                self.read += rows.len();
+                Loaded::Tasks(rows)
+            }
+            Want::DueTasks { .. } | Want::Notifications(_) => Loaded::TaskKeys(Vec::new()),
+            Want::DueLimits { .. } => Loaded::LimitKeys(Vec::new()),
+            Want::NextAlarm => Loaded::Instant(None),
+            Want::Ready { max, .. } => {
+                let ready = self.ready.iter().take(*max as usize);
+                Loaded::Ordered(ready.map(|&task| (NOW, task)).collect())
+            }
+            Want::Served(_) => {
+                let queues = BTreeSet::from(["q".to_owned()]);
+                Loaded::Served(Some(Arc::new(ServedTasks { queues, tasks: None })))
+            }
+            Want::IsPaused(_) | Want::IsQueuePaused(_) => Loaded::Flag(false),
+            Want::TaskNumbers { count, .. } => {
+                let first = self.last + 1;
+                self.last += i64::from(*count);
+                Loaded::Number(first)
+            }
+            Want::Payload(task, kind) => {
+                self.read += 1;
+                Loaded::Payload(self.payloads.get(&(*task, kind.code())).cloned())
+            }
+            Want::Waits(task) => {
+                let waits = self.waits.iter().filter(|((of, _), _)| of == task);
+                let waits: Vec<_> = waits.map(|(_, wait)| wait.clone()).collect();
+                self.read += waits.len();
+                Loaded::Waits(waits)
+            }
+            Want::Wait(task, id) => {
+                self.read += 1;
+                Loaded::Wait(self.waits.get(&(*task, id.clone())).cloned())
+            }
+            Want::WaitersOf(run) => {
+                let open = self.waits.iter();
+                let open = open.filter(|(_, wait)| wait.is_open() && wait.run == Some(*run));
+                Loaded::RunWaits(open.map(|(key, _)| key.clone()).collect())
+            }
+            Want::EdgesFrom { .. } => Loaded::Edges(Vec::new()),
+            other => unreachable!("{other:?} is not needed here"),
+        })
     }
 }
 

@@ -26,7 +26,7 @@ impl Chance {
 }
 
 /// What the test knows of a task.
-struct Known {
+struct KnownTask {
     run: RunId,
     /// Name and key of a limit, and how much of it.
     uses: Vec<((String, String), u32)>,
@@ -65,7 +65,7 @@ async fn by_chance(world: &mut World, seed: u64) {
     });
     let all: Vec<&Arc<Plan>> = plans.iter().collect();
     let workers = [world.worker(&all).await, world.worker(&all).await];
-    let mut known: BTreeMap<TaskKey, Known> = BTreeMap::new();
+    let mut known: BTreeMap<TaskKey, KnownTask> = BTreeMap::new();
     for step in 0..120 {
         world.advance(Duration::from_millis(chance.below(50)));
         let running: Vec<TaskKey> =
@@ -83,7 +83,7 @@ async fn by_chance(world: &mut World, seed: u64) {
                 let key = |used: &LimitUse| used.key.as_ref().map_or("", |_| drawn).to_owned();
                 let uses = uses.map(|used| ((used.name.clone(), key(used)), used.units)).collect();
                 let task = run.key.task(TaskIndex::from_u32(0));
-                let is = Known { run: run.id, uses, runs: None, holds: false, wants: false };
+                let is = KnownTask { run: run.id, uses, runs: None, holds: false, wants: false };
                 known.insert(task, is);
             }
             (3, _) if !ready.is_empty() => {
@@ -150,7 +150,7 @@ async fn by_chance(world: &mut World, seed: u64) {
 async fn who_has_its_limits_again(
     world: &mut World,
     workers: &[WorkerId],
-    known: &mut BTreeMap<TaskKey, Known>,
+    known: &mut BTreeMap<TaskKey, KnownTask>,
 ) {
     let wanting: Vec<TaskKey> =
         known.iter().filter(|(_, is)| is.wants).map(|(key, _)| *key).collect();
@@ -166,7 +166,7 @@ async fn who_has_its_limits_again(
 
 async fn check(
     world: &World,
-    known: &BTreeMap<TaskKey, Known>,
+    known: &BTreeMap<TaskKey, KnownTask>,
     bounds: &BTreeMap<String, u32>,
     everything: bool,
 ) {

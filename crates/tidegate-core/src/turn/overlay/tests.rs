@@ -2,7 +2,6 @@
 //! overlay is also what the same look-up finds once the delta is written.
 
 use super::*;
-use crate::delta::apply_delta;
 use crate::memory::Memory;
 use crate::wait::WaitOutcome;
 use std::convert::Infallible;
@@ -26,10 +25,10 @@ fn get<T>(found: Result<T, Infallible>) -> T {
 }
 
 fn write(memory: &mut Memory, changes: Changes<'_>) {
-    let mut overlay = Overlay::new(memory);
+    let mut overlay = Overlay::new(Known::new(), memory);
     changes(&mut overlay);
     let mut delta = overlay.delta;
-    get(apply_delta(memory, &mut delta));
+    get(memory.apply_delta(&mut delta));
 }
 
 /// What is found after `stored` was written and `changed` was not; checks that it is also found once
@@ -41,12 +40,12 @@ fn look<T: PartialEq + Debug>(
 ) -> T {
     let mut memory = Memory::default();
     write(&mut memory, stored);
-    let mut overlay = Overlay::new(&mut memory);
+    let mut overlay = Overlay::new(Known::new(), &mut memory);
     changed(&mut overlay);
     let seen = get(find(&mut overlay));
     let mut delta = overlay.delta;
-    get(apply_delta(&mut memory, &mut delta));
-    let written = get(find(&mut Overlay::new(&mut memory)));
+    get(memory.apply_delta(&mut delta));
+    let written = get(find(&mut Overlay::new(Known::new(), &mut memory)));
     assert_eq!(seen, written, "the overlay differs from what is written");
     seen
 }
@@ -113,7 +112,7 @@ fn pause_of_each_scope_is_that_of_the_delta_first() {
         assert!(!look(&change(true), &change(false), &find));
         assert!(!look(&nothing, &nothing, &find));
         let of_queue = !matches!(scope, Scope::Run(_));
-        let find = |overlay: &mut Overlay<'_, Memory>| overlay.is_queue_paused("q");
+        let find = |overlay: &mut Overlay<'_, Memory>| overlay.is_queue_paused(&"q".into());
         assert_eq!(look(&change(true), &nothing, &find), of_queue);
         assert_eq!(look(&nothing, &change(true), &find), of_queue);
         assert!(!look(&change(true), &change(false), &find));
@@ -130,7 +129,8 @@ fn paused_time_counts_pauses_of_the_delta() {
     let unpause = |overlay: &mut Overlay<'_, Memory>| {
         get(overlay.change_pause(&Scope::Store, false, at(10)));
     };
-    let find = |overlay: &mut Overlay<'_, Memory>| overlay.paused_time(RUN_ID, "q", at(0), at(10));
+    let find =
+        |overlay: &mut Overlay<'_, Memory>| overlay.paused_time(RUN_ID, &"q".into(), at(0), at(10));
     let seconds = Duration::from_secs;
     assert_eq!(look(&pause(4), &nothing, &find), seconds(6));
     assert_eq!(look(&nothing, &pause(7), &find), seconds(3));
@@ -169,7 +169,7 @@ fn first_signal_wait_is_the_oldest_of_both() {
         put_old(overlay);
         put_new(overlay);
     };
-    let find = |overlay: &mut Overlay<'_, Memory>| overlay.first_signal_wait(RUN, "go");
+    let find = |overlay: &mut Overlay<'_, Memory>| overlay.first_signal_wait(RUN, &"go".into());
     let (first, second) = (Some((TASK, old.id.clone())), Some((OTHER_TASK, new.id.clone())));
     assert_eq!(look(&put_old, &nothing, &find), first);
     assert_eq!(look(&nothing, &put_old, &find), first);
@@ -178,9 +178,10 @@ fn first_signal_wait_is_the_oldest_of_both() {
     assert_eq!(look(&put_both, &end_old, &find), second);
     assert_eq!(look(&put_both, &drop_old, &find), second);
     assert_eq!(look(&put_old, &end_old, &find), None);
-    let find = |overlay: &mut Overlay<'_, Memory>| overlay.first_signal_wait(RUN, "other");
+    let find = |overlay: &mut Overlay<'_, Memory>| overlay.first_signal_wait(RUN, &"other".into());
     assert_eq!(look(&put_old, &put_new, &find), None, "another name");
-    let find = |overlay: &mut Overlay<'_, Memory>| overlay.first_signal_wait(RunKey(8), "go");
+    let find =
+        |overlay: &mut Overlay<'_, Memory>| overlay.first_signal_wait(RunKey(8), &"go".into());
     assert_eq!(look(&put_old, &put_new, &find), None, "another run");
 }
 
@@ -237,7 +238,7 @@ fn next_signal_is_the_first_that_no_task_has_received() {
         send(1)(overlay);
         send(2)(overlay);
     };
-    let find = |overlay: &mut Overlay<'_, Memory>| overlay.next_signal(RUN, "go");
+    let find = |overlay: &mut Overlay<'_, Memory>| overlay.next_signal(RUN, &"go".into());
     let (first, second) = (Some((1, signal(1).body)), Some((2, signal(2).body)));
     assert_eq!(look(&send(1), &nothing, &find), first);
     assert_eq!(look(&nothing, &send(1), &find), first);

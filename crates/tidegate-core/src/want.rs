@@ -1,0 +1,293 @@
+//! The rows that a decision asks a store for.
+//!
+//! A decision never reads on its own: it asks a [`Loader`] for one [`Want`] after the other. A store
+//! that can read in the middle of its transaction answers in place, and the decision runs once. One
+//! that cannot stops the decision, loads what was wanted, and decides again with it as [`Known`].
+//! Because nothing is written before the end, every answer is that of the beginning of the request,
+//! whenever it is asked for.
+
+use crate::audit::Stray;
+use crate::delta::PauseChange;
+use crate::graph::TaskIndex;
+use crate::lifecycle::WorkerId;
+use crate::limit::{Hold, Limit, LimitKey};
+use crate::plan::Plan;
+use crate::rows::{Owned, Payload, Place, Row};
+use crate::store::{Bytes, Knows, RunKey, Scope, TaskKey};
+use crate::wait::{WaitId, Waiting};
+use crate::{RunId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Finds rows as they were when the request began.
+pub trait Loader {
+    /// Why it cannot answer: an error of the store or, for a loader that has only what it was given,
+    /// the want itself.
+    type Stop;
+
+    /// Answers a want, with the kind of answer that the want names.
+    ///
+    /// # Errors
+    /// Stops the decision. Nothing was decided then.
+    fn load(&mut self, want: &Want) -> Result<Loaded, Self::Stop>;
+}
+
+/// A question about rows.
+///
+/// The lists that say so may leave out rows that another transaction is about to change; nothing rests
+/// on their completeness.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Want {
+    /// The run with this id: [`Loaded::Run`].
+    RunById(RunId),
+    /// The run with this idempotency key: [`Loaded::Run`].
+    RunByKey {
+        /// Its queue.
+        queue: Arc<str>,
+        /// Its workflow.
+        workflow: String,
+        /// Its key.
+        key: String,
+    },
+    /// One task, with the run in the row of a first task: [`Loaded::Task`].
+    Task(TaskKey),
+    /// All tasks of a run, in the order of its plan: [`Loaded::Tasks`].
+    WholeRun(RunKey),
+    /// Tasks whose alarm is not later, the earliest first; may leave out some: [`Loaded::TaskKeys`].
+    DueTasks {
+        /// Not later than this.
+        until: Timestamp,
+        /// At most this many.
+        max: u32,
+    },
+    /// Limits whose alarm is not later, the earliest first; may leave out some: [`Loaded::LimitKeys`].
+    DueLimits {
+        /// Not later than this.
+        until: Timestamp,
+        /// At most this many.
+        max: u32,
+    },
+    /// The earliest alarm of all tasks and limits: [`Loaded::Instant`].
+    NextAlarm,
+    /// Tasks that a worker owns, by number: [`Loaded::Owned`].
+    OwnedBy {
+        /// Which worker.
+        worker: WorkerId,
+        /// At most this many.
+        max: u32,
+    },
+    /// Tasks that a worker can claim, by claim order and number; may leave out some:
+    /// [`Loaded::Ordered`].
+    Ready {
+        /// Which worker.
+        worker: WorkerId,
+        /// No heavier than this.
+        max_weight: u32,
+        /// Only those of runs that a task waits for.
+        only_awaited: bool,
+        /// Pauses that the request changes: they count.
+        pauses: Vec<PauseChange>,
+        /// At most this many.
+        max: u32,
+    },
+    /// The queues that a worker serves and the tasks that it knows: [`Loaded::Served`].
+    Served(WorkerId),
+    /// Whether there is a pause of exactly this: [`Loaded::Flag`].
+    IsPaused(Scope),
+    /// Whether a queue or the store is paused: [`Loaded::Flag`].
+    IsQueuePaused(Arc<str>),
+    /// For how long of the time between, a pause kept a run from starting: [`Loaded::Duration`].
+    PausedTime {
+        /// Which run.
+        run: RunId,
+        /// Its queue.
+        queue: Arc<str>,
+        /// From here on.
+        from: Timestamp,
+        /// Up to here.
+        to: Timestamp,
+    },
+    /// How many runs of a queue wait, up to `max`; below `max` it may be more than there are:
+    /// [`Loaded::Number`].
+    ///
+    /// A run waits that no task has begun, that has not ended, and of which no task has been entered or
+    /// is owned by a worker.
+    QueueDepth {
+        /// Which queue.
+        queue: Arc<str>,
+        /// Counted up to here.
+        max: u32,
+    },
+    /// The first number of a row of new ones for tasks: [`Loaded::Number`].
+    TaskNumbers {
+        /// Which numbers of the same request, from 0.
+        nth: u32,
+        /// How many.
+        count: u32,
+    },
+    /// A number for a signal, larger than all before: [`Loaded::Number`].
+    SignalNumber {
+        /// Which number of the same request, from 0.
+        nth: u32,
+    },
+    /// A payload stored beside a task: [`Loaded::Payload`].
+    Payload(TaskKey, Payload),
+    /// The tasks that other workers have told a worker to look at, by number: [`Loaded::TaskKeys`].
+    Notifications(WorkerId),
+    /// All waits of a task, by identity: [`Loaded::Waits`].
+    Waits(TaskKey),
+    /// One wait of a task: [`Loaded::Wait`].
+    Wait(TaskKey, WaitId),
+    /// The oldest open waits for a signal, by time, task and identity: [`Loaded::SignalWaits`].
+    SignalWaits {
+        /// The run that is addressed.
+        run: RunKey,
+        /// The name of the signal.
+        name: Arc<str>,
+        /// At most this many.
+        max: u32,
+    },
+    /// All open waits for the end of a run, by task and identity: [`Loaded::RunWaits`].
+    WaitersOf(RunKey),
+    /// The open waits of the first `tasks` tasks of a run for the ends of runs: [`Loaded::Edges`].
+    EdgesFrom {
+        /// Which run.
+        run: RunKey,
+        /// How many of its tasks.
+        tasks: u32,
+    },
+    /// Whether a signal with this id was sent to a run: [`Loaded::Flag`].
+    IsSent(RunKey, u128),
+    /// The first signals of a name to a run that no task has received: [`Loaded::Signals`].
+    Signals {
+        /// The run that is addressed.
+        run: RunKey,
+        /// Their name.
+        name: Arc<str>,
+        /// At most this many.
+        max: u32,
+    },
+    /// The definition of a limit: [`Loaded::Limit`].
+    Limit(Arc<str>),
+    /// The units of a limit that tasks hold: [`Loaded::Number`].
+    UnitsInUse(LimitKey),
+    /// The begins under a limit that may still count for its rate: [`Loaded::RateEvents`].
+    RateEvents(LimitKey),
+    /// When time frees units of a limit: [`Loaded::Instant`].
+    LimitAlarm(LimitKey),
+    /// The units that a task holds, by limit: [`Loaded::Holds`].
+    Holds(TaskKey),
+    /// The first `max` tasks of each task group that are blocked on a limit, by claim order and number;
+    /// may leave out some: [`Loaded::Ordered`].
+    BlockedOn {
+        /// Which limit.
+        limit: LimitKey,
+        /// At most this many of each group.
+        max: u32,
+    },
+    /// The keys of a limit on which tasks are blocked: [`Loaded::LimitKeys`].
+    BlockedKeys(Arc<str>),
+    /// Where a task is found, as it was last written: [`Loaded::Place`].
+    Place(TaskKey),
+    /// Whether a task is not filed among those that are alike for a claim, or the run of a first task
+    /// not under its idempotency key although no other run has that: [`Loaded::Flag`].
+    IsMisfiled(TaskKey),
+    /// Whether there are rows that belong to something that does not exist: [`Loaded::Flag`].
+    HasOrphans(Stray),
+}
+
+/// The answer to a [`Want`].
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the wants say which answer they get")]
+pub enum Loaded {
+    Run(Option<RunKey>),
+    Task(Option<Row>),
+    Tasks(Vec<Row>),
+    TaskKeys(Vec<TaskKey>),
+    LimitKeys(Vec<LimitKey>),
+    Instant(Option<Timestamp>),
+    Owned(Vec<Owned>),
+    Ordered(Vec<(Timestamp, TaskKey)>),
+    Served(Option<Arc<ServedTasks>>),
+    Flag(bool),
+    Duration(Duration),
+    Number(i64),
+    Payload(Option<Bytes>),
+    Waits(Vec<Waiting>),
+    Wait(Option<Waiting>),
+    SignalWaits(Vec<(Timestamp, TaskKey, WaitId)>),
+    RunWaits(Vec<(TaskKey, WaitId)>),
+    Edges(Vec<(TaskKey, WaitId, RunKey)>),
+    Signals(Vec<(u64, Option<Bytes>)>),
+    Limit(Option<Limit>),
+    RateEvents(Vec<(Timestamp, u32)>),
+    Holds(Vec<Hold>),
+    Place(Option<Place>),
+}
+
+/// What was loaded for a request before it is decided.
+///
+/// Answers are those of one instant. A decision with everything known gives the same as one that loads
+/// as it goes.
+#[derive(Debug, Default)]
+pub struct Known(HashMap<Want, Loaded>);
+
+impl Known {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an answer.
+    pub fn add_answer(&mut self, want: Want, loaded: Loaded) {
+        self.0.insert(want, loaded);
+    }
+
+    /// The answer to a want, if it is known.
+    pub fn find_answer(&self, want: &Want) -> Option<&Loaded> {
+        self.0.get(want)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The queues that a worker serves and the tasks that it knows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServedTasks {
+    /// The queues.
+    pub queues: BTreeSet<String>,
+    /// Names of tasks by workflow; `None` for all there are.
+    pub tasks: Option<BTreeMap<String, BTreeSet<String>>>,
+}
+
+impl ServedTasks {
+    /// Those of a worker that presents itself so.
+    pub fn new(queues: &[String], knows: &Knows) -> Self {
+        let tasks = match knows {
+            Knows::All => None,
+            Knows::These(known) => {
+                let mut tasks: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+                for (workflow, task) in known {
+                    tasks.entry(workflow.clone()).or_default().insert(task.clone());
+                }
+                Some(tasks)
+            }
+        };
+        ServedTasks { queues: queues.iter().cloned().collect(), tasks }
+    }
+
+    /// Whether the worker knows a task.
+    pub fn knows_task(&self, workflow: &str, task: &str) -> bool {
+        let Some(tasks) = &self.tasks else { return true };
+        tasks.get(workflow).is_some_and(|tasks| tasks.contains(task))
+    }
+
+    /// Whether the worker serves the queue and knows the task.
+    pub fn can_run(&self, queue: &str, plan: &Plan, task: TaskIndex) -> bool {
+        self.queues.contains(queue) && self.knows_task(plan.workflow(), plan.known_as(task))
+    }
+}
