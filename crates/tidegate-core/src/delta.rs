@@ -138,8 +138,6 @@ pub struct TaskWrite {
     pub place: Place,
     /// The queue of its run.
     pub queue: Arc<str>,
-    /// The task that has begun its run.
-    pub parent: Option<TaskKey>,
     /// Whether its run has ended.
     pub is_run_ended: bool,
     /// Whether there was no such row before.

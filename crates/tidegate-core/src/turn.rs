@@ -1,8 +1,8 @@
 //! What a turn makes of the tasks it touches: the one write path of every store.
 //!
 //! [`decide_turn`] runs inside a transaction of a store. It loads rows, decides with [`Life::next`]
-//! and the [graph](crate::graph), and gathers the changes in a [`Delta`](crate::delta::Delta). In this order: what the worker says of its tasks; what a dead worker
-//! leaves; what the clock brings; what is asked of runs; new runs; then everything that follows for
+//! and the [graph](crate::graph), and gathers the changes in a [`Delta`](crate::delta::Delta). In
+//! this order: what the worker says of its tasks; what a dead worker leaves; what the clock brings; what is asked of runs; new runs; then everything that follows for
 //! the other tasks of the runs touched; and last the claim, which so can take what became ready in
 //! the same turn before it was ever written as ready.
 //!
@@ -742,16 +742,14 @@ impl<'t, L: Loader> Taking<'t, L> {
                 // While it stands still its time-out moves on with the clock.
                 place.alarm = place.alarm.map(|alarm| alarm.max(now + PAUSED_LOOK));
             }
-            let (queue, parent) = (head.queue.clone(), head.parent);
-            places.push((place, queue, parent, head.ended.is_some()));
+            places.push((place, head.queue.clone(), head.ended.is_some()));
         }
         let runs = &self.runs;
         let changed = self.tasks.drain(..).filter(|task| task.dirty).zip(places);
-        let writes =
-            changed.map(|(Task { row, run, .. }, (place, queue, parent, is_run_ended))| {
-                let is_new = runs[run].new.is_some();
-                TaskWrite { row, place, queue, parent, is_run_ended, is_new }
-            });
+        let writes = changed.map(|(Task { row, run, .. }, (place, queue, is_run_ended))| {
+            let is_new = runs[run].new.is_some();
+            TaskWrite { row, place, queue, is_run_ended, is_new }
+        });
         self.rows.delta.tasks.extend(writes);
     }
 

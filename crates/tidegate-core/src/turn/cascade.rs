@@ -16,7 +16,7 @@ pub(super) enum Cascade {
 }
 
 impl<L: Loader> Taking<'_, L> {
-    /// Carries out what changes of parent runs mean for their child runs, level by level.
+    /// Cancels and pauses child runs after their parents, level by level.
     pub(super) fn run_cascades(&mut self) -> Result<(), L::Stop> {
         while let Some(cascade) = self.cascades.pop_front() {
             match cascade {
@@ -74,8 +74,8 @@ impl<L: Loader> Taking<'_, L> {
         Ok(if changed { OperationOutcome::Yes } else { OperationOutcome::Already })
     }
 
-    /// What a user cancels is over at once, whatever it does: that nobody can undo it is worth more
-    /// than to wait for the body, which is told, and whose end then changes nothing.
+    /// Cancels a run. It is over at once, also while a body still computes: a cancel that cannot be
+    /// undone is worth more than the end of the body, which hears of it and stops.
     pub(super) fn cancel(
         &mut self,
         id: RunId,
