@@ -18,7 +18,9 @@ use tidegate_core::graph::{Graph, Node};
 use tidegate_core::lifecycle::{Event, Failure};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Change, Claim, Knows, NewRun, NewWorker, Store, Turn, TurnId, Turned};
+use tidegate_core::store::{
+    Change, Claim, Knows, NewRun, NewWorker, Reply, Request, RequestId, Store,
+};
 use tokio::sync::Semaphore;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -138,7 +140,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // What other programs have left.
-    let mut others = Others { store, turns: 0 };
+    let mut others = Others { store, requests: 0 };
     for (task, kind) in [("b", "Stopping"), ("a", "Quarantined"), ("a", "LimitMissing")] {
         let run = match kind {
             "Stopping" => others.stops_one().await?,
@@ -249,7 +251,7 @@ fn kind(why: &Why) -> &'static str {
 /// Other programs that use the same store.
 struct Others {
     store: Arc<MemoryStore>,
-    turns: u64,
+    requests: u64,
 }
 
 impl Others {
@@ -263,11 +265,14 @@ impl Others {
             .await?)
     }
 
-    async fn turn(&mut self, change: impl FnOnce(&mut Turn)) -> Result<Turned, Box<dyn Error>> {
-        self.turns += 1;
-        let mut turn = Turn::new(TurnId(self.turns), SystemTime::now().into());
-        change(&mut turn);
-        Ok(self.store.turn(Arc::new(turn)).await?)
+    async fn request(
+        &mut self,
+        change: impl FnOnce(&mut Request),
+    ) -> Result<Reply, Box<dyn Error>> {
+        self.requests += 1;
+        let mut request = Request::new(RequestId(self.requests), SystemTime::now().into());
+        change(&mut request);
+        Ok(self.store.request(Arc::new(request)).await?)
     }
 
     /// A new run of these tasks, beside each other.
@@ -277,7 +282,7 @@ impl Others {
         let planned = vec![TaskPlan { limits, ..TaskPlan::default() }; tasks.len()];
         let plan = Plan::new("others".to_owned(), graph, OnFailure::FailFastKill, planned);
         Ok(NewRun::new(
-            RunId::new(Timestamp::from(SystemTime::now()), u128::from(self.turns)),
+            RunId::new(Timestamp::from(SystemTime::now()), u128::from(self.requests)),
             Arc::new(plan),
             "others".into(),
         ))
@@ -287,15 +292,15 @@ impl Others {
     async fn stops_one(&mut self) -> Result<RunId, Box<dyn Error>> {
         let (worker, new) = (self.worker().await?, self.run(&["a", "b"], &[])?);
         let run = new.id;
-        let turned = self.turn(|turn| {
-            (turn.worker, turn.submits) = (Some(worker), vec![new]);
-            turn.claim = Claim { units: 2, heaviest: 4, ..Claim::default() };
+        let reply = self.request(|request| {
+            (request.worker, request.submits) = (Some(worker), vec![new]);
+            request.claim = Claim { units: 2, heaviest: 4, ..Claim::default() };
         });
-        let first = turned.await?.claimed.remove(0);
+        let first = reply.await?.claimed.remove(0);
         let (fence, failure) = (first.life.fence, Failure::Error);
         let fails = Event::Fail { fence, failure, permanent: true, chance: 0.5 };
-        self.turn(|turn| {
-            (turn.worker, turn.changes) = (Some(worker), vec![Change::new(first.key, fails)]);
+        self.request(|request| {
+            (request.worker, request.changes) = (Some(worker), vec![Change::new(first.key, fails)]);
         })
         .await?;
         Ok(run)
@@ -305,16 +310,16 @@ impl Others {
     async fn dies_twice(&mut self) -> Result<RunId, Box<dyn Error>> {
         let new = self.run(&["a"], &[])?;
         let run = new.id;
-        self.turn(|turn| turn.submits = vec![new]).await?;
+        self.request(|request| request.submits = vec![new]).await?;
         for _ in 0..2 {
             let worker = self.worker().await?;
-            self.turn(|turn| {
-                turn.worker = Some(worker);
-                turn.claim = Claim { units: 1, heaviest: 4, ..Claim::default() };
+            self.request(|request| {
+                request.worker = Some(worker);
+                request.claim = Claim { units: 1, heaviest: 4, ..Claim::default() };
             })
             .await?;
             self.store.kill(worker);
-            self.turn(|turn| turn.recover = Some(worker)).await?;
+            self.request(|request| request.recover = Some(worker)).await?;
         }
         Ok(run)
     }
@@ -323,7 +328,7 @@ impl Others {
     async fn uses_what_is_not_declared(&mut self) -> Result<RunId, Box<dyn Error>> {
         let new = self.run(&["a"], &["gpu"])?;
         let run = new.id;
-        self.turn(|turn| turn.submits = vec![new]).await?;
+        self.request(|request| request.submits = vec![new]).await?;
         Ok(run)
     }
 }

@@ -563,7 +563,7 @@ fn check_commands(place: &Path) -> usize {
 }
 
 /// How many entries held the limit at once at most, by what is recorded of them. The times are good for
-/// that where one process has given all of them, one turn after the other.
+/// that where one process has given all of them, one request after the other.
 async fn check_limit(engine: &Engine) -> i32 {
     let page =
         RunsPage { limit: u32::MAX, workflow: Some("limited".to_owned()), ..Default::default() };

@@ -33,7 +33,7 @@ pub(crate) const SAMPLES: usize = 300;
 
 pub(crate) fn measure_lives() -> Vec<Figure> {
     let reference = || bare::lives(LIVES, IN_FLIGHT);
-    // With as many slots as callers every run is begun in the turn that submits it; with fewer, runs
+    // With as many slots as callers every run is begun in the request that submits it; with fewer, runs
     // wait in the store and are claimed from there.
     let cases = [(1_024, "as many slots as callers"), (64, "64 slots")];
     let figure = |(slots, words): (u32, &str)| {

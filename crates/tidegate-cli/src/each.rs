@@ -235,7 +235,7 @@ impl Whole<'_> {
         let workflows = head::workflows(name, &manner, &self.folder, flow);
         let [head, commands] = workflows.map_err(|error| Failure::Wrong(error.to_string()))?;
         let mut config = engine_config();
-        // Nobody else serves the queue, and commands may be shorter than a turn at the store.
+        // Nobody else serves the queue, and commands may be shorter than a request to the store.
         config.ahead_min = AHEAD;
         let retention = Retention { runs: Some(store::KEPT), ..Retention::default() };
         let builder = Engine::builder(&place.address).config(config).slots(self.slots());

@@ -6,7 +6,7 @@
 //! its indexes agree with its rows. [`RULES`] says of every rule what must hold, what it means where it
 //! does not, and what a repair does.
 //!
-//! Deliberately absent: the repair itself, which is a turn like every other change.
+//! Deliberately absent: the repair itself, which is a request like every other change.
 
 mod cycle;
 mod repair;
@@ -16,12 +16,12 @@ pub use cycle::{WaitsFor, cycle, cycles};
 pub use repair::{Repair, Stray};
 pub use rules::{RULES, Rule};
 
+use crate::decision::{parent_failed, standing};
 use crate::graph::{OnFailure, Outcome, Standing, TaskIndex};
 use crate::lifecycle::{Kind, Life, RECOVERIES_MAX, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey};
 use crate::rows::{Gate, Head, Place, Row};
 use crate::store::{Finding, Happened, Record};
-use crate::turn::{parent_failed, standing};
 use crate::wait::{WaitKind, WaitOutcome, Waiting};
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::sync::Arc;
@@ -179,7 +179,7 @@ pub fn limit(watched: &Watched<'_>, now: Timestamp) -> Vec<Finding> {
     let Watched { key, limit, in_use, begun, alarm, first } = *watched;
     let Some(limit) = limit else { return Vec::new() };
     let mut findings = Vec::new();
-    // What time has freed is let through by the next turn.
+    // What time has freed is let through by the next request.
     let rings = |at: Timestamp| alarm.is_some_and(|alarm| alarm <= at);
     for &First { row, units, before } in first {
         // Who goes on after a wait has begun before, and is let through by nobody.
@@ -420,7 +420,7 @@ pub(crate) fn misplaced(
     let gate = match row.life.state {
         State::Ready { .. } if head.paused_at.is_some() => Some(Gate::Paused),
         State::Ready { .. } if row.behind.is_some() => Some(Gate::Limited),
-        // The next turn opens what has come due.
+        // The next request opens what has come due.
         State::Ready { since, due } if now.is_some_and(|now| due > now.max(since)) => {
             Some(Gate::Future)
         }

@@ -1,7 +1,7 @@
-//! The changes that one turn makes to a store.
+//! The changes that one request makes to a store.
 //!
-//! A [`Delta`] is gathered while a turn is decided and written in one go at the end: until then the
-//! store is as it was, and [`Overlay`](crate::turn) shows the turn its own changes. Rows move from the
+//! A [`Delta`] is gathered while a request is decided and written in one go at the end: until then the
+//! store is as it was, and [`Overlay`](crate::decision) shows the request its own changes. Rows move from the
 //! decision into the delta and from there into the store.
 
 use crate::Timestamp;
@@ -14,7 +14,7 @@ use crate::wait::{WaitId, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Everything that one turn changes.
+/// Everything that one request changes.
 #[derive(Debug, Default)]
 pub struct Delta {
     /// Definitions of limits, new or changed.

@@ -1,13 +1,13 @@
 //! The state of one worker, and what it does about what happens.
 //!
 //! A [`Dispatcher`] is told what happens ([`Input`]) and answers with what is to be done
-//! ([`Todo`]); now and then it is asked for its next turn at the store. It is synchronous and pure:
+//! ([`Todo`]); now and then it is asked for its next request at the store. It is synchronous and pure:
 //! the loop around it owns channels, timers, slots and bodies, and never waits for a task.
 //!
-//! - What bodies say is gathered per task and handed in with the next turn; there is one turn at a
+//! - What bodies say is gathered per task and handed in with the next request; there is one request at a
 //!   time, and memory moves on its answer. A wait that is over before its beginning was handed in
 //!   leaves no trace.
-//! - A turn claims for the units of slots that are free, and up to as many tasks ahead as there are
+//! - A request claims for the units of slots that are free, and up to as many tasks ahead as there are
 //!   slots, or as was asked for. A task claimed ahead for the first time is entered without waiting
 //!   for the store; one that was claimed before waits until its beginning is written, so that a task
 //!   which kills its process is counted at the latest from its second time on.
@@ -17,12 +17,12 @@
 //!   time.
 //! - While starts are held, nothing is claimed but runs that somebody waits for, and what was claimed
 //!   ahead is handed back; what has begun goes on.
-//! - A turn that failed is handed in again: with what the worker has to report, which must not be
+//! - A request that failed is handed in again: with what the worker has to report, which must not be
 //!   lost, and with everything else too if the answer is all that was lost. Callers are not kept
 //!   waiting for ever by that: after some tries they are told that the outcome is unknown.
 //! - A worker that closes and has nothing to report wants nothing more of the store.
 
-mod failed_turn;
+mod failed_request;
 mod reentry;
 mod words;
 
@@ -33,8 +33,8 @@ use crate::Timestamp;
 
 use crate::lifecycle::{Event, Fence, State, WorkerId};
 use crate::store::{
-    Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Happened, NewRun, Operation, Record, RunKey,
-    TaskKey, Turn, TurnId, Turned,
+    Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Happened, NewRun, Operation, Record, Reply,
+    Request, RequestId, RunKey, TaskKey,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
 use reentry::DroppedTasks;
@@ -42,16 +42,16 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pause before a failed turn is handed in again: the first, and the longest.
+/// The pause before a failed request is handed in again: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// How long what is due and was left over waits for a turn that something else gives reason for.
+/// How long what is due and was left over waits for a request that something else gives reason for.
 const LEFT_OVER: Duration = Duration::from_millis(5);
 
 /// A clock that is set back by less is none that was set back: it is being corrected.
 const SET_BACK_MIN: Duration = Duration::from_secs(1);
 
-/// Changes, submits and operations in one turn, so that a turn stays short.
+/// Changes, submits and operations in one request, so that a request stays short.
 const TURN_MAX: usize = 1_024;
 
 /// The state of one worker.
@@ -81,7 +81,7 @@ pub struct Dispatcher {
     more: bool,
     hungry: bool,
     alarm: Option<Timestamp>,
-    /// When the turn before was made.
+    /// When the request before was made.
     before: Option<Timestamp>,
     looks_at_clock: bool,
     calls_roll: bool,
@@ -135,7 +135,7 @@ type Way = fn(TaskKey, Fence) -> Todo;
 
 #[derive(Debug)]
 struct InFlight {
-    turn: Arc<Turn>,
+    request: Arc<Request>,
     /// Whether it asks for all there is room for, not only for what it might make ready.
     asks_all: bool,
     submits: Vec<Ticket>,
@@ -205,8 +205,8 @@ impl Dispatcher {
             Input::Operation(operation, ticket) => self.operations.push_back((operation, ticket)),
             Input::Said { task, fence, said } => self.hear(task, fence, said),
             Input::Stops(run, task) => self.stop(run, task),
-            Input::Answered(Ok(turned)) => self.move_on(turned),
-            Input::Answered(Err(error)) => self.on_failed_turn(error),
+            Input::Answered(Ok(reply)) => self.move_on(reply),
+            Input::Answered(Err(error)) => self.on_failed_request(error),
             Input::Retry => {
                 if let Some(in_flight) = &mut self.in_flight {
                     in_flight.failed = false;
@@ -261,7 +261,7 @@ impl Dispatcher {
         self.talking.len()
     }
 
-    /// Whether a turn can wait a moment for more to tell: more tasks were
+    /// Whether a request can wait a moment for more to tell: more tasks were
     /// [asked for](Self::with_ahead_min) ahead than there are slots, enough of them are there to begin
     /// meanwhile, and nobody wants anything else of the store.
     pub fn can_wait(&self) -> bool {
@@ -282,9 +282,9 @@ impl Dispatcher {
             || self.calls_roll
     }
 
-    /// Units of slots that belong to the turn in flight.
+    /// Units of slots that belong to the request in flight.
     pub fn units_in_flight(&self) -> u32 {
-        self.in_flight.as_ref().map_or(0, |in_flight| in_flight.turn.claim.units)
+        self.in_flight.as_ref().map_or(0, |in_flight| in_flight.request.claim.units)
     }
 
     /// Whether the store has more that is ready than was taken.
@@ -431,12 +431,12 @@ impl Dispatcher {
         }
     }
 
-    /// Something to tell the store with the next turn.
+    /// Something to tell the store with the next request.
     fn tell(&mut self, key: TaskKey, event: Event) {
         self.change(key).events.push(event);
     }
 
-    /// What is to be told of a task with the next turn.
+    /// What is to be told of a task with the next request.
     fn change(&mut self, key: TaskKey) -> &mut Change {
         let task = self.tasks.get_mut(&key).expect("who speaks was found");
         if task.untold.is_none() {
@@ -445,25 +445,25 @@ impl Dispatcher {
         task.untold.get_or_insert_with(|| Box::new(Change::none(key, task.fence)))
     }
 
-    /// The next turn to hand in, if there is reason for one. `reserve` keeps up to so many units of
-    /// slots free for what the turn claims, and says how many; they are the turn's until it is
+    /// The next request to hand in, if there is reason for one. `reserve` keeps up to so many units of
+    /// slots free for what the request claims, and says how many; they are the request's until it is
     /// answered.
-    pub fn turn(
+    pub fn next_request(
         &mut self,
-        id: TurnId,
+        id: RequestId,
         now: Timestamp,
         slots: u32,
         reserve: impl FnOnce(u32) -> u32,
-    ) -> Option<Arc<Turn>> {
+    ) -> Option<Arc<Request>> {
         if let Some(in_flight) = &self.in_flight {
-            // A turn whose outcome is open goes first, as it was.
-            let again = !in_flight.failed && in_flight.turn.again;
-            return again.then(|| in_flight.turn.clone());
+            // A request whose outcome is open goes first, as it was.
+            let again = !in_flight.failed && in_flight.request.again;
+            return again.then(|| in_flight.request.clone());
         }
         if self.closing && self.is_idle() {
             return None;
         }
-        // What time frees is claimed in the same turn.
+        // What time frees is claimed in the same request.
         self.hungry |= self.looks_at_clock && self.alarm.is_some_and(|alarm| alarm <= now);
         let expected = self.expected();
         let room = match self.holds_starts {
@@ -480,7 +480,7 @@ impl Dispatcher {
         }
         let (submits, submitters) = take(&mut self.submits).unzip();
         let (operations, askers) = take(&mut self.operations).unzip();
-        let turn = Arc::new(Turn {
+        let request = Arc::new(Request {
             id,
             again: false,
             now,
@@ -497,21 +497,21 @@ impl Dispatcher {
         });
         self.looks_at_clock = false;
         self.before = Some(now);
-        // Where memory is the bound, what ends with this turn makes room for more.
-        let has_room = room >= slots || turn.changes.is_empty();
+        // Where memory is the bound, what ends with this request makes room for more.
+        let has_room = room >= slots || request.changes.is_empty();
         self.in_flight = Some(InFlight {
             asks_all: std::mem::take(&mut self.hungry) && has_room,
-            turn: turn.clone(),
+            request: request.clone(),
             submits: submitters,
             operations: askers,
             pause: RETRY.0,
             failures: 0,
             failed: false,
         });
-        Some(turn)
+        Some(request)
     }
 
-    /// How many tasks the next turn might find ready.
+    /// How many tasks the next request might find ready.
     fn expected(&self) -> u32 {
         if self.hungry {
             return u32::MAX;
@@ -547,72 +547,72 @@ impl Dispatcher {
         changes
     }
 
-    /// The turn in flight was taken.
-    fn move_on(&mut self, turned: Turned) {
+    /// The request in flight was taken.
+    fn move_on(&mut self, reply: Reply) {
         let Some(in_flight) = self.in_flight.take() else { return };
-        let InFlight { turn, submits, operations, asks_all, .. } = in_flight;
-        for (change, applied) in turn.changes.iter().zip(turned.changes) {
+        let InFlight { request, submits, operations, asks_all, .. } = in_flight;
+        for (change, applied) in request.changes.iter().zip(reply.changes) {
             self.changed(change, applied);
         }
-        for (ticket, submitted) in submits.into_iter().zip(turned.submits) {
+        for (ticket, submitted) in submits.into_iter().zip(reply.submits) {
             let is_new = submitted.as_ref().is_ok_and(|submitted| !submitted.existing);
             self.readings.submitted += u64::from(is_new);
             let submitted = submitted.map_err(SubmitError::Refused);
             self.todos.push(Todo::Submitted(ticket, submitted));
         }
-        for (ticket, granted) in operations.into_iter().zip(turned.operations) {
+        for (ticket, granted) in operations.into_iter().zip(reply.operations) {
             self.todos.push(Todo::OperationDone(ticket, Ok(granted)));
         }
-        if turn.operations.iter().any(|operation| matches!(operation, Operation::Pause(_))) {
+        if request.operations.iter().any(|operation| matches!(operation, Operation::Pause(_))) {
             self.withdraw();
         }
-        for (task, fence, answer) in turned.answers {
+        for (task, fence, answer) in reply.answers {
             if self.tasks.get(&task).is_some_and(|owned| owned.fence == fence) {
                 self.todos.push(Todo::Answer(task, fence, answer));
             }
         }
-        self.readings.words += turned.ask_again.len() as u64;
-        for (task, fence) in turned.ask_again {
+        self.readings.words += reply.ask_again.len() as u64;
+        for (task, fence) in reply.ask_again {
             self.todos.push(Todo::AskAgain(task, fence));
         }
-        for told in turned.told {
+        for told in reply.told {
             if told.worker == self.worker {
                 self.told(told.task, told.fence, told.kind.is_terminal());
             }
         }
         // The end of one entry is told before the next begins.
         let is_retry = |record: &&Record| record.what == Happened::Retried;
-        self.readings.retries += turned.records.iter().filter(is_retry).count() as u64;
-        self.readings.runs_ended += turned.ended.len() as u64;
-        let records = turned.records.into_iter().zip(turned.plans);
+        self.readings.retries += reply.records.iter().filter(is_retry).count() as u64;
+        self.readings.runs_ended += reply.ended.len() as u64;
+        let records = reply.records.into_iter().zip(reply.plans);
         self.todos.extend(records.map(|(record, plan)| Todo::Recorded(record, plan)));
-        self.todos.extend(turned.ended.into_iter().map(Todo::RunEnded));
+        self.todos.extend(reply.ended.into_iter().map(Todo::RunEnded));
         // More that nobody fits into what is free is no reason to ask again before something ends;
         // more that was not asked for is.
-        self.more = turned.more || turn.claim.room == 0;
-        self.hungry |= turned.more && !(asks_all && turned.claimed.is_empty());
-        self.readings.claimed += turned.claimed.len() as u64;
-        for claimed in turned.claimed {
-            self.readings.ready_wait += ready_wait(&claimed, turn.now);
+        self.more = reply.more || request.claim.room == 0;
+        self.hungry |= reply.more && !(asks_all && reply.claimed.is_empty());
+        self.readings.claimed += reply.claimed.len() as u64;
+        for claimed in reply.claimed {
+            self.readings.ready_wait += ready_wait(&claimed, request.now);
             self.take_up(Box::new(claimed));
         }
-        if self.holds_starts && turn.claim.room > 0 {
-            // The turn was under way when starts were held.
+        if self.holds_starts && request.claim.room > 0 {
+            // The request was under way when starts were held.
             self.withdraw();
         }
-        if turn.roll_call {
-            self.compare(&turned.roll);
+        if request.roll_call {
+            self.compare(&reply.roll);
         }
-        if turn.recover.is_some() {
-            self.readings.recoveries += u64::from(turned.recovered);
-            if turned.recovered < crate::store::RECOVER_MAX {
+        if request.recover.is_some() {
+            self.readings.recoveries += u64::from(reply.recovered);
+            if reply.recovered < crate::store::RECOVER_MAX {
                 self.dead.pop_front();
             }
         }
-        // What this turn has left over comes with the next, which something else gives reason for.
-        let is_left = turned.alarm.is_some_and(|alarm| alarm <= turn.now);
+        // What this request has left over comes with the next, which something else gives reason for.
+        let is_left = reply.alarm.is_some_and(|alarm| alarm <= request.now);
         self.more |= is_left;
-        self.alarm = if is_left { Some(turn.now + LEFT_OVER) } else { turned.alarm };
+        self.alarm = if is_left { Some(request.now + LEFT_OVER) } else { reply.alarm };
     }
 
     /// What became of one change.
@@ -712,9 +712,9 @@ impl Dispatcher {
         };
         self.tasks.insert(key, task);
         if self.closing || self.stopped.contains_key(&key.run(claimed.index)) {
-            // It came with the answer to a turn from before; its body is not entered any more.
+            // It came with the answer to a request from before; its body is not entered any more.
             self.ahead += u32::from(!begun);
-            self.turn_away(claimed);
+            self.reject_claim(claimed);
             return;
         }
         match claimed.life.is_suspect() {
@@ -746,11 +746,11 @@ impl Dispatcher {
             Todo::Start { claimed, .. } => Some(claimed),
             _ => None,
         }));
-        its.into_iter().for_each(|claimed| self.turn_away(claimed));
+        its.into_iter().for_each(|claimed| self.reject_claim(claimed));
     }
 
     /// A task that was claimed goes back without having been started.
-    fn turn_away(&mut self, claimed: Box<Claimed>) {
+    fn reject_claim(&mut self, claimed: Box<Claimed>) {
         let task = self.tasks.get_mut(&claimed.key).expect("what was claimed is owned");
         task.stops = Some(Stops::HandBack);
         self.end(claimed.key, End::Dropped { active: claimed.life.active });
@@ -832,7 +832,7 @@ impl Dispatcher {
             Phase::Active | Phase::Over => None,
         });
         self.spared = spared;
-        self.forget_failed_turn();
+        self.forget_failed_request();
     }
 
     /// Everything for whose phase there is a way is handed back in that way.
@@ -862,7 +862,7 @@ impl Dispatcher {
             Some(at) => {
                 let claimed = self.suspects.remove(at).expect("it was found there");
                 self.ahead += 1;
-                self.turn_away(claimed);
+                self.reject_claim(claimed);
             }
             None => self.todos.push(way(key, fence)),
         }
@@ -885,7 +885,7 @@ fn roots(op: &WaitOp) -> usize {
     }
 }
 
-/// The first of a queue, as many as a turn may carry.
+/// The first of a queue, as many as a request may carry.
 fn take<T>(queue: &mut VecDeque<T>) -> std::collections::vec_deque::Drain<'_, T> {
     let count = queue.len().min(TURN_MAX);
     queue.drain(..count)

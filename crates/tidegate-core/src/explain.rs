@@ -797,26 +797,28 @@ impl Looked {
                 until(*next).saturating_add(rate.per.saturating_mul(periods))
             }
             Why::LimitFull(full) | Why::Retakes(full) => {
-                self.turn_of(full.before, full.at_once? / full.wants.max(1))?
+                self.time_until_turn(full.before, full.at_once? / full.wants.max(1))?
             }
             Why::NoSlot { before: 0, slots: Some(slots), .. } if slots.free() >= self.weight => {
                 Duration::ZERO
             }
-            Why::NoSlot { before, .. } => self.turn_of(*before, self.slots / self.weight.max(1))?,
-            Why::Claimed { slots: None, .. } => self.turn_of(0, self.slots)?,
+            Why::NoSlot { before, .. } => {
+                self.time_until_turn(*before, self.slots / self.weight.max(1))?
+            }
+            Why::Claimed { slots: None, .. } => self.time_until_turn(0, self.slots)?,
             Why::Claimed { slots: Some(slots), .. } | Why::Resuming { slots, .. } => {
-                self.turn_of(slots.waiting.saturating_sub(1), slots.capacity)?
+                self.time_until_turn(slots.waiting.saturating_sub(1), slots.capacity)?
             }
             Why::Quarantined { before, .. } => {
                 let before = u32::try_from(before.len()).unwrap_or(u32::MAX);
-                if before == 0 { Duration::ZERO } else { self.turn_of(before - 1, 1)? }
+                if before == 0 { Duration::ZERO } else { self.time_until_turn(before - 1, 1)? }
             }
             _ => return None,
         })
     }
 
     /// In how long it is the turn of who has so many before it, so many at a time.
-    fn turn_of(&self, before: u32, at_a_time: u32) -> Option<Duration> {
+    fn time_until_turn(&self, before: u32, at_a_time: u32) -> Option<Duration> {
         Some(self.usual?.saturating_mul(before.saturating_add(1)) / at_a_time.max(1))
     }
 }

@@ -9,7 +9,7 @@
 //! - [`lifecycle`]: what an event makes of a task, as one total function; [`Backoff`] between attempts.
 //! - [`graph`]: the graph of a workflow, and what follows from the states of its tasks; [`plan`]: a
 //!   graph with the rules of its tasks, as it is stored with a run.
-//! - [`store`]: the seam to where the truth is; [`rows`] and [`turn`]: what every store shares.
+//! - [`store`]: the seam to where the truth is; [`rows`] and [`decision`]: what every store shares.
 //! - [`wait`]: waits that a store knows; [`limit`]: bounds that all workers share.
 //! - [`dispatcher`]: the state of one worker, and what it does about what happens.
 //! - [`explain`]: why a task is not running; [`load`]: what follows from the load of a machine.
@@ -21,6 +21,7 @@
 pub mod audit;
 mod backoff;
 pub mod chain;
+pub mod decision;
 pub mod delta;
 pub mod dispatcher;
 pub mod duration;
@@ -41,7 +42,6 @@ pub mod slot;
 pub mod store;
 mod timestamp;
 pub mod trust;
-pub mod turn;
 pub mod wait;
 pub mod want;
 

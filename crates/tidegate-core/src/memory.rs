@@ -1,13 +1,13 @@
 //! The store that keeps everything in memory: the executable specification of what a store is.
 //!
-//! It is plain maps behind one lock. What a turn does is decided by [`decide_turn`](crate::turn::decide_turn), as in every
+//! It is plain maps behind one lock. What a request does is decided by [`decide`](crate::decision::decide), as in every
 //! store; here stands how rows are found and written, with the indexes that other stores have too:
 //! what can be claimed by lane and order, alarms by time, tasks by worker, runs by name and by
 //! idempotency key, open waits by what they are for, signals that nobody has taken, holds by limit.
 //!
 //! Invariants: every index agrees with the rows, which [`Store::audit`] checks; numbers of tasks,
-//! workers and records only grow. A turn that panics leaves the store unusable, and it says so,
-//! because part of that turn may have been written.
+//! workers and records only grow. A request that panics leaves the store unusable, and it says so,
+//! because part of that request may have been written.
 //!
 //! Deliberately absent: a clock, chance, files, and whether a process is alive. A worker here is
 //! alive until somebody says otherwise ([`MemoryStore::kill`]).
@@ -26,8 +26,8 @@ use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
 use crate::rows::{Gate, Head, Payload, Place, Row};
 use crate::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Scope, Store, StoreError, TaskKey, TaskView, Turn, Turned, UNSERVED_MAX, Unserved, WhyUnserved,
+    Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
+    RunsPage, Scope, Store, StoreError, TaskKey, TaskView, UNSERVED_MAX, Unserved, WhyUnserved,
     WorkerView,
 };
 use crate::wait::{WaitId, WaitKind, Waiting};
@@ -87,7 +87,7 @@ struct Panicked;
 
 impl fmt::Display for Panicked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a turn has panicked, and may be half written")
+        f.write_str("a request has panicked, and may be half written")
     }
 }
 
@@ -129,11 +129,11 @@ impl Store for MemoryStore {
         })
     }
 
-    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
+    fn request(&self, request: Arc<Request>) -> Answer<'_, Reply> {
         self.with(move |memory| {
-            memory.latest = memory.latest.max(Some(turn.now));
-            match memory.take_turn(&turn) {
-                Ok(turned) => turned,
+            memory.latest = memory.latest.max(Some(request.now));
+            match memory.take_request(&request) {
+                Ok(reply) => reply,
             }
         })
     }
@@ -235,7 +235,7 @@ pub(crate) struct Memory {
     last_record: u64,
     /// The last number given to a signal.
     last_signal: u64,
-    /// The latest time that a turn has told.
+    /// The latest time that a request has told.
     latest: Option<Timestamp>,
 
     // What follows are indexes: each can be made anew from the above.

@@ -1,4 +1,4 @@
-//! The rows that a turn works on.
+//! The rows that a request works on.
 //!
 //! A task is a [`Row`]; a run is the row of its first task, which also carries the [`Head`]. So a
 //! run of one task, the most frequent kind, is one row. Where a row can be found is its [`Place`]:
@@ -8,7 +8,7 @@ use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Fence, Kind, Life, State, WorkerId};
 use crate::limit::LimitKey;
 use crate::plan::{Plan, TaskPlan};
-use crate::store::{RunKey, TaskKey, TurnId};
+use crate::store::{RequestId, RunKey, TaskKey};
 use crate::{RunId, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,8 @@ pub struct Row {
     pub plan: Arc<Plan>,
     /// How it stands.
     pub life: Life,
-    /// The last turn that changed it.
-    pub turn: TurnId,
+    /// The last request that changed it.
+    pub request: RequestId,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
     /// Whether waits of it are stored.
@@ -216,8 +216,8 @@ pub struct Owned {
     pub task: TaskKey,
     /// By which right.
     pub fence: Fence,
-    /// The last turn that changed it.
-    pub turn: TurnId,
+    /// The last request that changed it.
+    pub request: RequestId,
     /// Whether it was told to stop.
     pub stopping: bool,
 }

@@ -1,13 +1,13 @@
 //! The seam between the engine and where the truth is.
 //!
 //! A [`Store`] speaks of engine operations in batches. Everything that changes a task goes through
-//! one method, [`Store::turn`]: a worker, or whoever submits and cancels, hands in all it has to
-//! say and to ask, and all of it happens in one transaction or not at all. What a turn makes of the
-//! tasks is decided by [`turn::decide_turn`](crate::turn::decide_turn), the same for every store; a store only
+//! one method, [`Store::request`]: a worker, or whoever submits and cancels, hands in all it has to
+//! say and to ask, and all of it happens in one transaction or not at all. What a request makes of the
+//! tasks is decided by [`decision::decide`](crate::decision::decide), the same for every store; a store only
 //! loads rows ([`Loader`](crate::want::Loader)) and applies the [`Delta`](crate::delta::Delta). Nothing in a store knows what a state means.
 //!
-//! Deliberately absent: time (it comes with each turn), retries after errors (the caller's), any
-//! notion of a lost answer (a turn may be repeated, and says so).
+//! Deliberately absent: time (it comes with each request), retries after errors (the caller's), any
+//! notion of a lost answer (a request may be repeated, and says so).
 
 use crate::audit::{Repair, Rule};
 use crate::explain::Looked;
@@ -50,11 +50,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// All workers that are known, by number.
     fn workers(&self) -> Answer<'_, Vec<WorkerView>>;
 
-    /// Once this returns, all that the turn asked for has happened and survives any crash, and
+    /// Once this returns, all that the request asked for has happened and survives any crash, and
     /// everything that follows from it: tasks unblocked, skipped, cancelled, runs ended. If it
     /// fails, nothing of it has happened, unless the error says that this is unknown: then the same
-    /// turn may be handed in again, marked so.
-    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned>;
+    /// request may be handed in again, marked so.
+    fn request(&self, request: Arc<Request>) -> Answer<'_, Reply>;
 
     /// Returns when somebody else has done something that concerns the worker since it last asked, and
     /// says what. It may miss something, and never return: the store is looked at now and then anyway.
@@ -150,9 +150,9 @@ impl TaskKey {
     }
 }
 
-/// The name of one turn, unique in the store.
+/// The name of one request, unique in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TurnId(pub u64);
+pub struct RequestId(pub u64);
 
 /// A worker that presents itself.
 #[derive(Debug, Clone)]
@@ -212,16 +212,16 @@ pub const CHILD_DEPTH_MAX: u32 = 64;
 
 /// All that somebody has to say to the store and to ask of it at one time.
 #[derive(Debug, Clone)]
-pub struct Turn {
+pub struct Request {
     /// Its name.
-    pub id: TurnId,
+    pub id: RequestId,
     /// Whether it was handed in before with an unknown outcome.
     pub again: bool,
     /// When.
     pub now: Timestamp,
-    /// Whether the clock was set back since the worker's turn before.
+    /// Whether the clock was set back since the worker's request before.
     pub set_back: bool,
-    /// Whose turn it is, if it is a worker's.
+    /// Whose request it is, if it is a worker's.
     pub worker: Option<WorkerId>,
     /// What became of tasks that the worker owns.
     pub changes: Vec<Change>,
@@ -229,7 +229,7 @@ pub struct Turn {
     pub submits: Vec<NewRun>,
     /// What else is wanted of runs.
     pub operations: Vec<Operation>,
-    /// A dead worker whose tasks are to be taken over, so many as fit into a turn.
+    /// A dead worker whose tasks are to be taken over, so many as fit into a request.
     pub recover: Option<WorkerId>,
     /// Whether the worker wants to know everything it owns.
     pub roll_call: bool,
@@ -242,10 +242,10 @@ pub struct Turn {
     pub claim: Claim,
 }
 
-impl Turn {
-    /// A turn that does nothing but look at the clock.
-    pub fn new(id: TurnId, now: Timestamp) -> Self {
-        Turn {
+impl Request {
+    /// A request that does nothing but look at the clock.
+    pub fn new(id: RequestId, now: Timestamp) -> Self {
+        Request {
             id,
             again: false,
             now,
@@ -642,9 +642,9 @@ impl Claimed {
     }
 }
 
-/// What a turn came to.
+/// What a request came to.
 #[derive(Debug, Default)]
-pub struct Turned {
+pub struct Reply {
     /// What became of each change.
     pub changes: Vec<Applied>,
     /// What became of each submit.
@@ -677,7 +677,7 @@ pub struct Turned {
     pub alarm: Option<Timestamp>,
 }
 
-/// Tasks of a dead worker that one turn takes over, so that a turn stays short.
+/// Tasks of a dead worker that one request takes over, so that a request stays short.
 pub const RECOVER_MAX: u32 = 1_000;
 
 /// A task that has to stop, or has been ended, behind its worker's back.
@@ -707,7 +707,7 @@ pub struct Ended {
 /// What somebody else has done that concerns a worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct News {
-    /// Something has happened to its tasks: its next turn tells what.
+    /// Something has happened to its tasks: its next request tells what.
     pub word: bool,
     /// Something is ready that it could run.
     pub ready: bool,

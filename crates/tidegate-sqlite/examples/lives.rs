@@ -1,7 +1,7 @@
-//! How many lives of tasks a database takes in a second: turns that submit runs of one task and begin
-//! them at once, then turns that end them; so many submitters at the same time.
+//! How many lives of tasks a database takes in a second: requests that submit runs of one task and begin
+//! them at once, then requests that end them; so many submitters at the same time.
 //!
-//! `cargo run --release -p tidegate-sqlite --example lives -- [runs] [runs in a turn] [submitters]`
+//! `cargo run --release -p tidegate-sqlite --example lives -- [runs] [runs in a request] [submitters]`
 //!
 //! Without `LIVES_DB` the database is a new one in this folder; several processes may have one.
 
@@ -12,7 +12,7 @@ use tidegate_core::graph::{Graph, Node, OnFailure};
 use tidegate_core::lifecycle::Event;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
-    Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Store, Turn, TurnId,
+    Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Request, RequestId, Store,
 };
 use tidegate_core::{RunId, Timestamp};
 use tidegate_sqlite::{Options, SqliteStore};
@@ -45,7 +45,7 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// Submits, begins and ends runs, one turn after the other.
+/// Submits, begins and ends runs, one request after the other.
 async fn submit(
     store: Arc<SqliteStore>,
     submitter: usize,
@@ -76,15 +76,15 @@ async fn submit(
             ..NewRun::new(RunId::new(now, random.into()), plan.clone(), queue.clone())
         };
         ids += at_once as u64 + 1;
-        let mut turn = Turn::new(TurnId(ids), now);
-        turn.worker = Some(worker);
-        turn.changes = ends
+        let mut request = Request::new(RequestId(ids), now);
+        request.worker = Some(worker);
+        request.changes = ends
             .iter()
             .map(|task| Change::new(task.key, Event::Succeed { fence: task.life.fence }))
             .collect();
-        turn.submits = (0..at_once as u64).map(|n| new(ids - n)).collect();
-        turn.claim = Claim { units: at_once as u32, ahead: 0, heaviest: 1, room: u32::MAX };
-        active = store.turn(Arc::new(turn)).await?.claimed;
+        request.submits = (0..at_once as u64).map(|n| new(ids - n)).collect();
+        request.claim = Claim { units: at_once as u32, ahead: 0, heaviest: 1, room: u32::MAX };
+        active = store.request(Arc::new(request)).await?.claimed;
         assert_eq!(active.len(), at_once, "what was submitted is begun");
     }
     Ok(lives)

@@ -14,14 +14,14 @@ use tidegate_core::lifecycle::{Event, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::retention::{Aged, Prune};
 use tidegate_core::store::{
-    Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Store, Turn, TurnId,
+    Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Request, RequestId, Store,
 };
 use tidegate_core::{RunId, Timestamp};
 use tidegate_sqlite::{Options, SqliteStore};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Tasks that the writer begins and ends in a turn.
+/// Tasks that the writer begins and ends in a request.
 const AT_ONCE: u32 = 64;
 
 /// How long it is looked at without pruning.
@@ -106,10 +106,10 @@ async fn submits(store: &SqliteStore, when: &str, go_on: impl Fn() -> bool) -> O
     let plan = plan(1)?;
     let mut took = Vec::new();
     while go_on() {
-        let mut turn = Turn::new(TurnId(id()), now());
-        turn.submits = vec![new_run(&plan, "nobody's")];
+        let mut request = Request::new(RequestId(id()), now());
+        request.submits = vec![new_run(&plan, "nobody's")];
         let asked = Instant::now();
-        store.turn(Arc::new(turn)).await?;
+        store.request(Arc::new(request)).await?;
         took.push(asked.elapsed());
     }
     took.sort_unstable();
@@ -122,7 +122,7 @@ async fn submits(store: &SqliteStore, when: &str, go_on: impl Fn() -> bool) -> O
     Ok(())
 }
 
-/// Begins and ends runs, one turn after the other.
+/// Begins and ends runs, one request after the other.
 struct Writer {
     store: Arc<SqliteStore>,
     worker: WorkerId,
@@ -144,9 +144,9 @@ impl Writer {
         let (mut lives, mut active): (u64, Vec<Claimed>) = (0, Vec::new());
         let tasks = self.plan.task_count() as u64;
         loop {
-            let mut turn = Turn::new(TurnId(id()), now());
-            turn.worker = Some(self.worker);
-            turn.changes = active
+            let mut request = Request::new(RequestId(id()), now());
+            request.worker = Some(self.worker);
+            request.changes = active
                 .iter()
                 .map(|task| Change {
                     output: Some(Bytes::from(&b"[1,2,3]"[..])),
@@ -156,10 +156,10 @@ impl Writer {
             let ends = !go_on(lives) && active.is_empty();
             if go_on(lives) {
                 let runs = u64::from(AT_ONCE).div_ceil(tasks);
-                turn.submits = (0..runs).map(|_| new_run(&self.plan, self.queue)).collect();
+                request.submits = (0..runs).map(|_| new_run(&self.plan, self.queue)).collect();
             }
-            turn.claim = Claim { units: AT_ONCE, ahead: 0, heaviest: 1, room: u32::MAX };
-            active = self.store.turn(Arc::new(turn)).await?.claimed;
+            request.claim = Claim { units: AT_ONCE, ahead: 0, heaviest: 1, room: u32::MAX };
+            active = self.store.request(Arc::new(request)).await?.claimed;
             lives += active.len() as u64;
             if ends && active.is_empty() {
                 return Ok(lives);

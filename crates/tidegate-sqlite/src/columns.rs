@@ -13,7 +13,7 @@ use tidegate_core::lifecycle::{Life, Reason, WorkerId};
 use tidegate_core::limit::LimitKey;
 use tidegate_core::plan::Plan;
 use tidegate_core::rows::{Columns, Corrupt, Gate, Head, Place, Row};
-use tidegate_core::store::{Happened, Record, RunKey, TaskKey, TurnId};
+use tidegate_core::store::{Happened, Record, RequestId, RunKey, TaskKey};
 use tidegate_core::{RunId, Timestamp};
 
 /// The columns of a task as they are.
@@ -24,7 +24,7 @@ pub(crate) struct Stored {
     pub(crate) plan: i64,
     pub(crate) lane: i64,
     life: Columns,
-    turn: i64,
+    request: i64,
     ended_at: Option<i64>,
     has_waits: bool,
     pub(crate) behind: Option<i64>,
@@ -86,7 +86,7 @@ pub(crate) fn read(row: &Columned<'_>) -> rusqlite::Result<Stored> {
             waits_since: time(17)?,
             waits_for: row.get(18)?,
         },
-        turn: row.get(19)?,
+        request: row.get(19)?,
         ended_at: row.get(20)?,
         has_waits: flag(row, 21)?,
         behind: row.get(22)?,
@@ -171,7 +171,7 @@ impl Stored {
             index: TaskIndex::from_u32(self.index),
             plan,
             life,
-            turn: TurnId(self.turn as u64),
+            request: RequestId(self.request as u64),
             ended_at: self.ended_at.map(timestamp),
             has_waits: self.has_waits,
             behind,
@@ -232,7 +232,7 @@ pub(crate) fn bind_changing(
     bind.time(14, life.begun_at)?;
     bind.time(15, life.waits_since)?;
     bind.maybe(16, life.waits_for)?;
-    bind.value(17, row.turn.0 as i64)?;
+    bind.value(17, row.request.0 as i64)?;
     bind.maybe(18, gate.map(|gate| gate.code()))?;
     bind.maybe(19, behind)?;
     bind.time(20, *order)?;

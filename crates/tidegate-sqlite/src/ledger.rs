@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_core::Timestamp;
+use tidegate_core::decision::{self, Decision};
 use tidegate_core::delta::PauseChange;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::keys::KeyMap;
@@ -24,8 +25,7 @@ use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::Limit;
 use tidegate_core::plan::Plan;
 use tidegate_core::rows::{Gate, Row};
-use tidegate_core::store::{Bytes, Knows, NewWorker, News, TaskKey, Turn, Turned};
-use tidegate_core::turn::{self, Decision};
+use tidegate_core::store::{Bytes, Knows, NewWorker, News, Reply, Request, TaskKey};
 use tidegate_core::want::{Known, ServedTasks};
 
 /// The writer's connection.
@@ -76,7 +76,7 @@ pub(crate) struct Seen {
     pub(crate) input: Option<(TaskKey, Bytes)>,
 }
 
-/// What a turn has done that may concern others than whose turn it is.
+/// What a request has done that may concern others than whose request it is.
 #[derive(Default)]
 pub(crate) struct Stirred {
     /// Whether there is anybody else.
@@ -168,16 +168,17 @@ impl<'c> Ledger<'c> {
         Ok(())
     }
 
-    /// Takes a turn, and finds out whom else it concerns.
-    pub(crate) fn take(&mut self, turn: &Turn) -> Result<Turned, Error> {
+    /// Takes a request, and finds out whom else it concerns.
+    pub(crate) fn take(&mut self, request: &Request) -> Result<Reply, Error> {
         let known = self.known()?;
-        let others = known.iter().filter(|worker| Some(**worker) != turn.worker);
+        let others = known.iter().filter(|worker| Some(**worker) != request.worker);
         let others: Vec<WorkerId> = others.copied().collect();
         self.stirred = Stirred { has_others: !others.is_empty(), ..Stirred::default() };
-        let Decision { mut delta, mut reply, fill } = turn::decide_turn(turn, Known::new(), self)?;
+        let Decision { mut delta, mut reply, fill } =
+            decision::decide(request, Known::new(), self)?;
         self.apply_delta(&mut delta)?;
         reply.records = delta.records;
-        turn::complete_reply(self, &mut reply, &fill)?;
+        decision::complete_reply(self, &mut reply, &fill)?;
         let stirred = std::mem::take(&mut self.stirred);
         for worker in others {
             let opened = |lane: &Lane| stirred.unpaused || stirred.lanes.contains(&lane.id);

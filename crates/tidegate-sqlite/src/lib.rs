@@ -11,7 +11,7 @@
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
 //! - `ledger`, `rows`, `waits`, `limits`, `waiting`, `repair`: one transaction: the
-//!   rows that a turn [loads](tidegate_core::want::Loader) and applies; `prune`: one that takes rows away.
+//!   rows that a request [loads](tidegate_core::want::Loader) and applies; `prune`: one that takes rows away.
 //! - `plans`, `lanes`: what the writer remembers between transactions.
 //! - `sql`, `columns`: the statements, and rows from and to columns.
 //! - `reader`, `explain`, `audit`, `backup`: reading.

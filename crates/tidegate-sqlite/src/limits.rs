@@ -174,7 +174,7 @@ impl Ledger<'_> {
 
     // ---------------------------------------------------------------------------------- alarms --
 
-    /// The earliest alarm of all limits. Asked in every turn, and so remembered.
+    /// The earliest alarm of all limits. Asked in every request, and so remembered.
     pub(crate) fn first_limit_alarm(&mut self) -> Result<Option<Timestamp>, Error> {
         if let Some(first) = self.seen.limit_alarm {
             return Ok(first);

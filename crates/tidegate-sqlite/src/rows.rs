@@ -1,4 +1,4 @@
-//! The rows that a turn works on, inside one transaction of the writer.
+//! The rows that a request works on, inside one transaction of the writer.
 
 use crate::columns::{self, Stored, bind_changing, bind_lasting, bind_record, timestamp};
 use crate::error::Error;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate_core::delta::{Delta, PauseChange, TaskWrite};
 use tidegate_core::lifecycle::{Fence, WorkerId};
 use tidegate_core::rows::{Gate, Owned, Payload, Place, Row};
-use tidegate_core::store::{Bytes, Record, RunKey, Scope, TaskKey, TurnId};
+use tidegate_core::store::{Bytes, Record, RequestId, RunKey, Scope, TaskKey};
 use tidegate_core::want::{Loaded, Loader, ServedTasks, Want};
 use tidegate_core::{RunId, Timestamp};
 
@@ -262,8 +262,8 @@ impl Ledger<'_> {
         let owned = self.sql.owned.query_map((worker.0 as i64, max), |row| {
             let (task, stopping) = (TaskKey(row.get(0)?), row.get::<_, Option<i64>>(3)?.is_some());
             let fence = Fence(row.get::<_, i64>(1)? as u64);
-            let turn = TurnId(row.get::<_, i64>(2)? as u64);
-            Ok(Owned { task, fence, turn, stopping })
+            let request = RequestId(row.get::<_, i64>(2)? as u64);
+            Ok(Owned { task, fence, request, stopping })
         })?;
         Ok(owned.collect::<rusqlite::Result<_>>()?)
     }

@@ -397,7 +397,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_asked_in_every_turn_costs_the_same_however_many_are_parked() {
+    fn what_is_asked_in_every_request_costs_the_same_however_many_are_parked() {
         use rusqlite::StatementStatus::{FullscanStep, VmStep};
         let connection = Connection::open_in_memory().unwrap();
         crate::migrate::apply_all(&connection).unwrap();

@@ -16,8 +16,8 @@ use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, News, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, StoreError, TaskKey, Turn, Turned, Unserved, WorkerView,
+    Answer, Bytes, Counts, Finding, NewWorker, News, Record, Reply, Request, RunKey, RunSummary,
+    RunView, RunsPage, Store, StoreError, TaskKey, Unserved, WorkerView,
 };
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
@@ -131,8 +131,8 @@ impl Store for SqliteStore {
         Box::pin(self.readers.read(move |reading| reading.known_workers(is_alive)))
     }
 
-    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
-        let take = move |ledger: &mut Ledger<'_>| ledger.take(&turn);
+    fn request(&self, request: Arc<Request>) -> Answer<'_, Reply> {
+        let take = move |ledger: &mut Ledger<'_>| ledger.take(&request);
         Box::pin(self.writer.write(take, &self.place))
     }
 

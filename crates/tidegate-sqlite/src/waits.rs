@@ -179,7 +179,7 @@ impl Ledger<'_> {
 
     // --------------------------------------------------------------------------------- words --
 
-    /// The workers for whom there are words. Asked in every worker's turn, and so remembered.
+    /// The workers for whom there are words. Asked in every worker's request, and so remembered.
     fn have_words(&mut self) -> Result<&mut BTreeSet<WorkerId>, Error> {
         if self.seen.words.is_none() {
             let workers = self.sql.have_words.query_map([], |row| row.get(0).map(worker_id))?;

@@ -1,7 +1,7 @@
 //! What every store must do, one sentence per function.
 //!
-//! Everything is said through the `Store` trait, by hand-made turns on a clock that is set by hand.
-//! What must hold after every turn (the lifecycle allows it, the answer tells it, the audit is
+//! Everything is said through the `Store` trait, by hand-made requests on a clock that is set by hand.
+//! What must hold after every request (the lifecycle allows it, the answer tells it, the audit is
 //! clean) is checked by [`World::take`](crate::World::take) and not said again here.
 
 #![allow(missing_docs, reason = "the name of a case says what it is about")]

@@ -10,20 +10,20 @@ use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, StoreError, TaskKey, Turn, Turned, Unserved, WorkerView,
+    Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
+    RunsPage, Store, StoreError, TaskKey, Unserved, WorkerView,
 };
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::oneshot;
 
-/// A store whose turns go wrong when told so; all else goes through to the store inside.
+/// A store whose requests go wrong when told so; all else goes through to the store inside.
 #[derive(Debug)]
 pub struct Faulty {
     inner: Arc<dyn Store>,
     faults: Mutex<VecDeque<(Condition, Todo)>>,
 }
 
-/// What goes wrong with a turn.
+/// What goes wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing of it is done, and the store says so.
@@ -34,7 +34,7 @@ pub enum Fault {
     LosesQuestion,
 }
 
-/// An answer that is kept back until this is dropped. The turn itself is done at once.
+/// An answer that is kept back until this is dropped. The request itself is done at once.
 #[derive(Debug)]
 #[must_use = "the answer comes as soon as this is dropped"]
 pub struct Held(#[allow(dead_code, reason = "dropping it is what releases")] oneshot::Sender<()>);
@@ -45,9 +45,9 @@ enum Todo {
     Hold(oneshot::Receiver<()>),
 }
 
-type Test = dyn Fn(&Turn) -> bool + Send + Sync;
+type Test = dyn Fn(&Request) -> bool + Send + Sync;
 
-/// Which turn it is for.
+/// Which request it is for.
 struct Condition(Box<Test>);
 
 impl fmt::Debug for Condition {
@@ -62,19 +62,19 @@ impl Faulty {
         Faulty { inner, faults: Mutex::default() }
     }
 
-    /// This goes wrong with the next turn that is not spoken for.
+    /// This goes wrong with the next request that is not spoken for.
     pub fn next(&self, fault: Fault) {
         self.on(|_| true, fault);
     }
 
-    /// This goes wrong with the next turn of which the test is true. Each fault comes once; of
-    /// several for one turn, the one told first.
-    pub fn on(&self, test: impl Fn(&Turn) -> bool + Send + Sync + 'static, fault: Fault) {
+    /// This goes wrong with the next request of which the test is true. Each fault comes once; of
+    /// several for one request, the one told first.
+    pub fn on(&self, test: impl Fn(&Request) -> bool + Send + Sync + 'static, fault: Fault) {
         self.faults().push_back((Condition(Box::new(test)), Todo::Fault(fault)));
     }
 
-    /// The answer to the next turn of which the test is true is kept back. The turn is done.
-    pub fn hold(&self, test: impl Fn(&Turn) -> bool + Send + Sync + 'static) -> Held {
+    /// The answer to the next request of which the test is true is kept back. The request is done.
+    pub fn hold(&self, test: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Held {
         let (release, released) = oneshot::channel();
         self.faults().push_back((Condition(Box::new(test)), Todo::Hold(released)));
         Held(release)
@@ -89,9 +89,9 @@ impl Faulty {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn todo_for(&self, turn: &Turn) -> Option<Todo> {
+    fn todo_for(&self, request: &Request) -> Option<Todo> {
         let mut faults = self.faults();
-        let at = faults.iter().position(|(Condition(test), _)| test(turn))?;
+        let at = faults.iter().position(|(Condition(test), _)| test(request))?;
         faults.remove(at).map(|(_, todo)| todo)
     }
 }
@@ -109,20 +109,20 @@ impl fmt::Display for AsTold {
 impl std::error::Error for AsTold {}
 
 impl Store for Faulty {
-    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
+    fn request(&self, request: Arc<Request>) -> Answer<'_, Reply> {
         Box::pin(async move {
-            match self.todo_for(&turn) {
-                None => self.inner.turn(turn).await,
+            match self.todo_for(&request) {
+                None => self.inner.request(request).await,
                 Some(Todo::Fault(Fault::Fails)) => Err(StoreError::Failed(Arc::new(AsTold))),
                 Some(Todo::Fault(Fault::LosesQuestion)) => {
                     Err(StoreError::Unknown(Arc::new(AsTold)))
                 }
                 Some(Todo::Fault(Fault::LosesAnswer)) => {
-                    self.inner.turn(turn).await?;
+                    self.inner.request(request).await?;
                     Err(StoreError::Unknown(Arc::new(AsTold)))
                 }
                 Some(Todo::Hold(released)) => {
-                    let answer = self.inner.turn(turn).await;
+                    let answer = self.inner.request(request).await;
                     // An error says that the other half was dropped, which is what is waited for.
                     let _ = released.await;
                     answer

@@ -7,7 +7,7 @@
 //! - [`plan`] and its shapes ([`one`], [`chain`], [`diamond`], [`fan`]): workflows in a line.
 //! - [`simulation`]: several workers and faults by chance, the same for the same seed.
 //! - [`World`]: a store, a clock and everybody who uses them, in one hand; it checks what must hold
-//!   after every turn.
+//!   after every request.
 
 #[doc(hidden)]
 pub mod cases;

@@ -1,12 +1,12 @@
 //! Whether the lifecycle allows what a store has made of a task.
 //!
-//! A turn goes through its parts in a fixed order, and each part may happen to a task or not. So
-//! all lives that a task may have after a turn are found by applying, part by part, the events that
-//! the turn can bring; what the store shows must be one of them.
+//! A request goes through its parts in a fixed order, and each part may happen to a task or not. So
+//! all lives that a task may have after a request are found by applying, part by part, the events that
+//! the request can bring; what the store shows must be one of them.
 
 use std::time::Duration;
 use tidegate_core::lifecycle::{CancelledBy, Event, Life, Rules, State};
-use tidegate_core::store::{Operation, TaskKey, Turn};
+use tidegate_core::store::{Operation, Request, TaskKey};
 use tidegate_core::wait::WaitOp;
 use tidegate_core::{RunId, Timestamp};
 
@@ -20,26 +20,26 @@ pub(crate) struct Subject<'s> {
     pub(crate) is_new_retry: bool,
     /// Whether the task that has begun its run has ended, other than by success.
     pub(crate) is_orphan: bool,
-    /// Whether something came in the turn that a task may have waited for: a signal, the end of a
+    /// Whether something came in the request that a task may have waited for: a signal, the end of a
     /// run, what another did not wait for any more.
     pub(crate) something_came: bool,
-    /// The latest time that any turn has told: what was due by then may stay so for a turn whose
+    /// The latest time that any request has told: what was due by then may stay so for a request whose
     /// clock is behind.
     pub(crate) latest: Timestamp,
 }
 
-/// What a part of a turn may bring to a task that stands like this.
-type Part = fn(&Subject<'_>, &Turn, &Life) -> Vec<Event>;
+/// What a part of a request may bring to a task that stands like this.
+type Part = fn(&Subject<'_>, &Request, &Life) -> Vec<Event>;
 
-/// Whether a turn can make `to` of `from`.
-pub(crate) fn allows(subject: &Subject<'_>, turn: &Turn, from: &Life, to: &Life) -> bool {
+/// Whether a request can make `to` of `from`.
+pub(crate) fn allows(subject: &Subject<'_>, request: &Request, from: &Life, to: &Life) -> bool {
     let mut lives = vec![from.clone()];
-    for change in turn.changes.iter().filter(|change| change.task == subject.key) {
+    for change in request.changes.iter().filter(|change| change.task == subject.key) {
         also(&mut lives, |life| {
             let all = change
                 .events
                 .iter()
-                .try_fold(life.clone(), |life, event| next(subject, turn, &life, event));
+                .try_fold(life.clone(), |life, event| next(subject, request, &life, event));
             all.into_iter().collect()
         });
     }
@@ -48,8 +48,8 @@ pub(crate) fn allows(subject: &Subject<'_>, turn: &Turn, from: &Life, to: &Life)
         [woken, recovered, clocked, cancelled, taken_over, settled, woken, claimed, begun];
     for part in parts {
         also(&mut lives, |life| {
-            let events = part(subject, turn, life);
-            events.iter().filter_map(|event| next(subject, turn, life, event)).collect()
+            let events = part(subject, request, life);
+            events.iter().filter_map(|event| next(subject, request, life, event)).collect()
         });
     }
     lives.contains(to)
@@ -61,69 +61,69 @@ fn also(lives: &mut Vec<Life>, become_of: impl Fn(&Life) -> Vec<Life>) {
     lives.extend(more);
 }
 
-fn next(subject: &Subject<'_>, turn: &Turn, life: &Life, event: &Event) -> Option<Life> {
+fn next(subject: &Subject<'_>, request: &Request, life: &Life, event: &Event) -> Option<Life> {
     let now = match (event, &life.state) {
         (Event::Claim { .. }, State::Ready { due, .. }) if *due <= subject.latest => {
-            turn.now.max(*due)
+            request.now.max(*due)
         }
-        _ => turn.now,
+        _ => request.now,
     };
     Some(life.next(subject.rules, event, now).ok()?.into_life())
 }
 
 /// What a task waits for is not told; that something came is.
-fn woken(subject: &Subject<'_>, _: &Turn, _: &Life) -> Vec<Event> {
+fn woken(subject: &Subject<'_>, _: &Request, _: &Life) -> Vec<Event> {
     subject.something_came.then_some(Event::Wake).into_iter().collect()
 }
 
 /// Only what the dead worker owned is taken over.
-fn recovered(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
-    match (&life.state, turn.recover) {
+fn recovered(_: &Subject<'_>, request: &Request, life: &Life) -> Vec<Event> {
+    match (&life.state, request.recover) {
         (State::Running { worker, .. }, Some(dead)) if *worker == dead => vec![Event::Recover],
         _ => Vec::new(),
     }
 }
 
-fn clocked(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
+fn clocked(_: &Subject<'_>, request: &Request, life: &Life) -> Vec<Event> {
     let mut events = vec![Event::Clock { stood_still: Duration::ZERO }];
     if let State::Parked { wake: Some(wake), .. } = life.state
-        && wake <= turn.now
+        && wake <= request.now
     {
         events.push(Event::Wake);
     }
     events
 }
 
-fn cancelled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
-    let by_user = subject.is_orphan || turn.operations.contains(&Operation::Cancel(subject.run));
-    let mut waits = turn.changes.iter().flat_map(|change| &change.waits);
+fn cancelled(subject: &Subject<'_>, request: &Request, _: &Life) -> Vec<Event> {
+    let by_user = subject.is_orphan || request.operations.contains(&Operation::Cancel(subject.run));
+    let mut waits = request.changes.iter().flat_map(|change| &change.waits);
     let by_parent = waits.any(|op| matches!(op, WaitOp::Close(_)));
     let by_user = by_user.then_some(CancelledBy::User);
     let by_parent = by_parent.then_some(CancelledBy::Upstream);
     by_user.into_iter().chain(by_parent).map(|by| Event::Cancel { by }).collect()
 }
 
-fn taken_over(subject: &Subject<'_>, _: &Turn, _: &Life) -> Vec<Event> {
+fn taken_over(subject: &Subject<'_>, _: &Request, _: &Life) -> Vec<Event> {
     subject.is_new_retry.then_some(Event::TakeOver).into_iter().collect()
 }
 
-fn settled(subject: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
+fn settled(subject: &Subject<'_>, request: &Request, _: &Life) -> Vec<Event> {
     vec![
-        Event::Unblock { not_before: subject.not_before.unwrap_or(turn.now) },
+        Event::Unblock { not_before: subject.not_before.unwrap_or(request.now) },
         Event::Skip,
         Event::Cancel { by: CancelledBy::FailFast },
         Event::Stop { by: CancelledBy::FailFast },
     ]
 }
 
-fn claimed(_: &Subject<'_>, turn: &Turn, _: &Life) -> Vec<Event> {
-    turn.worker.map(|worker| Event::Claim { worker }).into_iter().collect()
+fn claimed(_: &Subject<'_>, request: &Request, _: &Life) -> Vec<Event> {
+    request.worker.map(|worker| Event::Claim { worker }).into_iter().collect()
 }
 
-/// What was claimed in an earlier turn begins when its worker says so, not here.
-fn begun(_: &Subject<'_>, turn: &Turn, life: &Life) -> Vec<Event> {
+/// What was claimed in an earlier request begins when its worker says so, not here.
+fn begun(_: &Subject<'_>, request: &Request, life: &Life) -> Vec<Event> {
     match life.state {
-        State::Running { worker, .. } if turn.worker == Some(worker) => {
+        State::Running { worker, .. } if request.worker == Some(worker) => {
             vec![Event::Begin { fence: life.fence }]
         }
         _ => Vec::new(),

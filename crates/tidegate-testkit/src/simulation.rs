@@ -6,19 +6,19 @@
 //! fail, snooze, kill their process, never end, or are done for items; runs of several shapes;
 //! limits, with keys, weights and rates, that are given back and taken again and made others;
 //! signals; cancels and pauses.
-//! Chance picks what happens next. Faults come at every step: a turn fails; its answer is lost, or
-//! late; a process dies, before or after its turn has happened; a body that was dropped lingers and
+//! Chance picks what happens next. Faults come at every step: a request fails; its answer is lost, or
+//! late; a process dies, before or after its request has happened; a body that was dropped lingers and
 //! reports late; somebody shows a fence of the past. Then the faults stop, and everything must end.
 //!
 //! What is checked, after every step that can change it:
 //!
-//! - Slots: what bodies and the turn in flight hold is what the book says, and never above capacity.
+//! - Slots: what bodies and the request in flight hold is what the book says, and never above capacity.
 //!   At the end nothing is held.
 //! - Fences only grow, by one; attempts stay within their bound; what has ended does not change; a
 //!   task that has ended has one record of its end; the audit finds nothing.
 //! - A body is entered only by the claim that holds, in a worker that is alive, and while no other
 //!   entry of the task computes in a living worker that was not told to drop it.
-//! - Nothing is claimed in a turn at whose end its run, queue or store is paused. What was claimed
+//! - Nothing is claimed in a request at whose end its run, queue or store is paused. What was claimed
 //!   before may still begin.
 //! - An acknowledged run exists; one that was refused does not; a key has one run; a cancelled run
 //!   is cancelled from the answer on.
@@ -46,7 +46,7 @@
 //! - A worker has no more tasks than it has room for, but for those that some task waits for and for
 //!   suspects.
 //! - When the faults have stopped, every run ends, and every worker then owns nothing. In one world of
-//!   five turns fail at worst, one worker is alone, and nobody looks every second: there every wake-up
+//!   five requests fail at worst, one worker is alone, and nobody looks every second: there every wake-up
 //!   has to come by itself.
 //!
 //! The same seed gives the same trace. Deliberately absent: threads, files, real time.
@@ -121,22 +121,22 @@ summary! {
     tasks: "tasks ended",
     /// Bodies that were entered.
     entries: "bodies entered",
-    /// Turns that the store has taken.
-    turns: "turns taken",
-    /// Turns that failed, with nothing done.
-    failed_turns: "turns failed",
-    /// Turns that were done, with their answer lost.
-    lost_answers: "answers lost after the turn was done",
-    /// Turns that were not done, and nobody knew.
-    lost_questions: "turns lost before they were done",
-    /// Turns that were handed in again.
-    repeated_turns: "turns handed in again",
+    /// Requests that the store has taken.
+    requests: "requests taken",
+    /// Requests that failed, with nothing done.
+    failed_requests: "requests failed",
+    /// Requests that were done, with their answer lost.
+    lost_answers: "answers lost after the request was done",
+    /// Requests that were not done, and nobody knew.
+    lost_questions: "requests lost before they were done",
+    /// Requests that were handed in again.
+    repeated_requests: "requests handed in again",
     /// Processes that were started.
     processes: "processes started",
     /// Processes that were killed from outside.
     kills: "processes killed from outside",
-    /// Of these, with a turn under way.
-    kills_in_turn: "of these, with a turn under way",
+    /// Of these, with a request under way.
+    kills_in_request: "of these, with a request under way",
     /// Processes that were killed by a body.
     poisoned: "processes killed by a body",
     /// Processes that were shut down.

@@ -13,7 +13,7 @@ use tidegate_core::plan::Plan;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Applied, Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Operation, OperationOutcome,
-    Parent, Record, RunView, RunsPage, Store, Submitted, TaskKey, Turn, TurnId, Turned,
+    Parent, Record, Reply, Request, RequestId, RunView, RunsPage, Store, Submitted, TaskKey,
 };
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
@@ -21,28 +21,28 @@ use tidegate_core::{RunId, Timestamp};
 /// The queue that everything is in unless it is told otherwise.
 pub const QUEUE: &str = "main";
 
-/// Runs that are looked at after every turn; of more, those submitted first.
+/// Runs that are looked at after every request; of more, those submitted first.
 const WATCHED_MAX: usize = 40;
 
-/// Tasks of a run up to which it is looked at after every turn, so that large ones stay cheap.
+/// Tasks of a run up to which it is looked at after every request, so that large ones stay cheap.
 const WATCHED_TASKS_MAX: usize = 40;
 
 /// A store in use.
 ///
-/// After every turn it checks what holds for all of them: that the lifecycle allows what became of
+/// After every request it checks what holds for all of them: that the lifecycle allows what became of
 /// each task, that the answer tells what is stored, and that the store does not contradict itself.
 pub struct World {
     harness: Box<dyn Harness>,
     store: Arc<dyn Store>,
     clock: FakeClock,
-    turns: u64,
+    requests: u64,
     ids: u128,
     watched: BTreeMap<RunId, Watched>,
     /// Up to which number the records were read.
     recorded: u64,
-    /// The latest time that a turn was told.
+    /// The latest time that a request was told.
     latest: Timestamp,
-    /// Whether so much was submitted that looking at all of it after every turn takes too long.
+    /// Whether so much was submitted that looking at all of it after every request takes too long.
     crowded: bool,
 }
 
@@ -58,7 +58,7 @@ impl World {
             store: harness.store(),
             harness,
             clock: FakeClock::default(),
-            turns: 0,
+            requests: 0,
             ids: 0,
             watched: BTreeMap::new(),
             recorded: 0,
@@ -134,55 +134,56 @@ impl World {
         assert!(dead.contains(&worker), "a worker whose process is gone is dead");
     }
 
-    // --------------------------------------------------------------------------------- turns --
+    // --------------------------------------------------------------------------------- requests --
 
-    /// A turn that does nothing but look at the clock.
-    pub fn turn(&mut self) -> Turn {
-        self.turns += 1;
-        Turn::new(TurnId(self.turns), self.now())
+    /// A request that does nothing but look at the clock.
+    pub fn request(&mut self) -> Request {
+        self.requests += 1;
+        Request::new(RequestId(self.requests), self.now())
     }
 
-    /// A turn of this worker.
-    pub fn turn_of(&mut self, worker: WorkerId) -> Turn {
-        Turn { worker: Some(worker), ..self.turn() }
+    /// A request of this worker.
+    pub fn request_of(&mut self, worker: WorkerId) -> Request {
+        Request { worker: Some(worker), ..self.request() }
     }
 
-    /// Hands a turn in, and checks what must hold after every turn.
-    pub async fn take(&mut self, turn: Turn) -> Turned {
-        let ops = turn.changes.iter().flat_map(|change| &change.waits);
+    /// Hands a request in, and checks what must hold after every request.
+    pub async fn take(&mut self, request: Request) -> Reply {
+        let ops = request.changes.iter().flat_map(|change| &change.waits);
         let children = ops.filter_map(|op| match op {
             WaitOp::Begin { what: Awaited::Child(new), .. } => Some(&**new),
             _ => None,
         });
-        for new in turn.submits.iter().chain(children) {
+        for new in request.submits.iter().chain(children) {
             self.watch(new);
         }
-        self.latest = self.latest.max(turn.now);
-        let asked = (turn.changes.len(), turn.submits.len(), turn.operations.len());
-        let turned = self.store.turn(Arc::new(turn.clone())).await.expect("a turn can be taken");
-        let answered = (turned.changes.len(), turned.submits.len(), turned.operations.len());
+        self.latest = self.latest.max(request.now);
+        let asked = (request.changes.len(), request.submits.len(), request.operations.len());
+        let reply =
+            self.store.request(Arc::new(request.clone())).await.expect("a request can be taken");
+        let answered = (reply.changes.len(), reply.submits.len(), reply.operations.len());
         assert_eq!(asked, answered, "everything that is asked is answered");
-        self.check_records(&turned).await;
+        self.check_records(&reply).await;
         if !self.crowded {
-            self.check_runs(&turn, &turned).await;
+            self.check_runs(&request, &reply).await;
             self.check_audit().await;
         }
-        turned
+        reply
     }
 
-    /// Hands a turn in, loses its answer, and hands it in again: what it answered then, and what
+    /// Hands a request in, loses its answer, and hands it in again: what it answered then, and what
     /// now.
-    pub async fn take_twice(&mut self, mut turn: Turn) -> [Turned; 2] {
-        let first = self.take(turn.clone()).await;
-        turn.again = true;
-        let second = self.take(turn).await;
+    pub async fn take_twice(&mut self, mut request: Request) -> [Reply; 2] {
+        let first = self.take(request.clone()).await;
+        request.again = true;
+        let second = self.take(request).await;
         [first, second]
     }
 
     /// Looks at the clock.
-    pub async fn look(&mut self) -> Turned {
-        let turn = self.turn();
-        self.take(turn).await
+    pub async fn look(&mut self) -> Reply {
+        let request = self.request();
+        self.take(request).await
     }
 
     /// A run of this plan, to be submitted.
@@ -199,9 +200,9 @@ impl World {
 
     /// Submits this run, with nobody there to take it.
     pub async fn submit_run(&mut self, new: NewRun) -> Submitted {
-        let mut turn = self.turn();
-        turn.submits.push(new);
-        let submitted = self.take(turn).await.submits.remove(0);
+        let mut request = self.request();
+        request.submits.push(new);
+        let submitted = self.take(request).await.submits.remove(0);
         submitted.expect("the run is accepted")
     }
 
@@ -211,10 +212,10 @@ impl World {
     }
 
     /// Takes what is there.
-    pub async fn claim_with(&mut self, worker: WorkerId, claim: Claim) -> Turned {
-        let mut turn = self.turn_of(worker);
-        turn.claim = claim;
-        self.take(turn).await
+    pub async fn claim_with(&mut self, worker: WorkerId, claim: Claim) -> Reply {
+        let mut request = self.request_of(worker);
+        request.claim = claim;
+        self.take(request).await
     }
 
     /// Takes the one task there is, and begins it.
@@ -232,38 +233,38 @@ impl World {
     }
 
     /// The worker says this of one of its tasks, and nothing else.
-    pub async fn say(&mut self, worker: WorkerId, change: Change) -> Turned {
-        let mut turn = self.turn_of(worker);
-        turn.changes.push(change);
-        self.take(turn).await
+    pub async fn say(&mut self, worker: WorkerId, change: Change) -> Reply {
+        let mut request = self.request_of(worker);
+        request.changes.push(change);
+        self.take(request).await
     }
 
     /// The worker says this of one of its tasks, and it is so.
-    pub async fn tell(&mut self, worker: WorkerId, change: Change) -> Turned {
-        let turned = self.say(worker, change).await;
-        assert_eq!(turned.changes, [Applied::Yes]);
-        turned
+    pub async fn tell(&mut self, worker: WorkerId, change: Change) -> Reply {
+        let reply = self.say(worker, change).await;
+        assert_eq!(reply.changes, [Applied::Yes]);
+        reply
     }
 
     /// Asks for this, and it is so.
-    pub async fn perform_operation(&mut self, operation: Operation) -> Turned {
-        let turned = self.ask(operation).await;
-        assert_eq!(turned.operations, [OperationOutcome::Yes]);
-        turned
+    pub async fn perform_operation(&mut self, operation: Operation) -> Reply {
+        let reply = self.ask(operation).await;
+        assert_eq!(reply.operations, [OperationOutcome::Yes]);
+        reply
     }
 
     /// Asks for this.
-    pub async fn ask(&mut self, operation: Operation) -> Turned {
-        let mut turn = self.turn();
-        turn.operations.push(operation);
-        self.take(turn).await
+    pub async fn ask(&mut self, operation: Operation) -> Reply {
+        let mut request = self.request();
+        request.operations.push(operation);
+        self.take(request).await
     }
 
     /// Takes over what a dead worker leaves.
-    pub async fn recover(&mut self, dead: WorkerId) -> Turned {
-        let mut turn = self.turn();
-        turn.recover = Some(dead);
-        self.take(turn).await
+    pub async fn recover(&mut self, dead: WorkerId) -> Reply {
+        let mut request = self.request();
+        request.recover = Some(dead);
+        self.take(request).await
     }
 
     /// What a task asks for, of its worker, and how it is answered.
@@ -273,8 +274,8 @@ impl World {
         task: &Claimed,
         op: WaitOp,
     ) -> Option<WaitOutcome> {
-        let turned = self.tell(worker, change::asks(task, [op])).await;
-        let own = turned.answers.into_iter().filter(|(key, ..)| *key == task.key);
+        let reply = self.tell(worker, change::asks(task, [op])).await;
+        let own = reply.answers.into_iter().filter(|(key, ..)| *key == task.key);
         let [(_, fence, answer)] = own.collect::<Vec<_>>().try_into().expect("it is answered once");
         assert_eq!(fence, task.life.fence);
         answer.outcome
@@ -287,7 +288,7 @@ impl World {
     }
 
     /// Sends a signal, with nobody there to take what it wakes.
-    pub async fn send(&mut self, run: RunId, name: &str, body: &str) -> Turned {
+    pub async fn send(&mut self, run: RunId, name: &str, body: &str) -> Reply {
         let signal = self.new_signal(run, name, body);
         self.perform_operation(Operation::Signal(signal)).await
     }
@@ -362,16 +363,16 @@ impl World {
         }
     }
 
-    async fn check_records(&mut self, turned: &Turned) {
+    async fn check_records(&mut self, reply: &Reply) {
         let new = self.store.records(None, self.recorded, u32::MAX).await;
         let new = new.expect("records can be read");
-        assert_eq!(new, turned.records, "a turn tells what it has recorded, and nothing else");
+        assert_eq!(new, reply.records, "a request tells what it has recorded, and nothing else");
         assert!(new.is_sorted_by_key(|record| record.seq));
-        assert_eq!(turned.plans.len(), new.len(), "each record comes with its plan");
+        assert_eq!(reply.plans.len(), new.len(), "each record comes with its plan");
         self.recorded = new.last().map_or(self.recorded, |record| record.seq);
     }
 
-    async fn check_runs(&mut self, turn: &Turn, turned: &Turned) {
+    async fn check_runs(&mut self, request: &Request, reply: &Reply) {
         let mut views = BTreeMap::new();
         for &id in self.watched.keys() {
             let view = self.store.run(id).await.expect("a run can be looked at");
@@ -384,7 +385,7 @@ impl World {
             };
             let is_orphan = view.run.parent.is_some_and(|parent| is_orphaned(&views, parent));
             assert!(!is_orphan || view.run.ended.is_some(), "who is left alone is over");
-            check_run(turn, turned, watched, view, (self.latest, is_orphan));
+            check_run(request, reply, watched, view, (self.latest, is_orphan));
             watched.view = Some(view.clone());
         }
     }
@@ -425,8 +426,8 @@ impl World {
         /// Runs that are looked at, of which there may be very many.
         const RUNS_MAX: u32 = 100;
         let now = self.latest;
-        let look = Turn { now, ..self.turn() };
-        self.store.turn(Arc::new(look)).await.expect("a turn can be taken");
+        let look = Request { now, ..self.request() };
+        self.store.request(Arc::new(look)).await.expect("a request can be taken");
         let page = RunsPage { limit: RUNS_MAX, ..RunsPage::default() };
         let runs = self.store.runs(page).await.expect("runs can be listed");
         let limits = self.store.limits().await.expect("limits can be listed");
@@ -439,9 +440,9 @@ impl World {
         }
         let records = self.records().await;
         let operations = repairs.iter().cloned().map(Operation::Repair).collect();
-        let turn = Turn { now, operations, ..self.turn() };
-        let turned = self.store.turn(Arc::new(turn)).await.expect("a turn can be taken");
-        for (repair, granted) in repairs.iter().zip(turned.operations) {
+        let request = Request { now, operations, ..self.request() };
+        let reply = self.store.request(Arc::new(request)).await.expect("a request can be taken");
+        for (repair, granted) in repairs.iter().zip(reply.operations) {
             assert_eq!(granted, OperationOutcome::Already, "{repair} was right");
         }
         assert_eq!(self.records().await, records, "nothing has happened");
@@ -456,17 +457,17 @@ fn is_orphaned(views: &BTreeMap<RunId, RunView>, parent: TaskKey) -> bool {
     kind.is_some_and(|kind| kind.is_terminal() && kind != Kind::Succeeded)
 }
 
-/// Whether a turn may have ended waits of tasks.
-fn something_came(turn: &Turn, turned: &Turned) -> bool {
+/// Whether a request may have ended waits of tasks.
+fn something_came(request: &Request, reply: &Reply) -> bool {
     let is_signal = |operation: &Operation| matches!(operation, Operation::Signal(_));
     let waits = |change: &Change| !change.waits.is_empty() || !change.parks_on.is_empty();
-    let ended = !turned.ended.is_empty();
-    ended || turn.operations.iter().any(is_signal) || turn.changes.iter().any(waits)
+    let ended = !reply.ended.is_empty();
+    ended || request.operations.iter().any(is_signal) || request.changes.iter().any(waits)
 }
 
 fn check_run(
-    turn: &Turn,
-    turned: &Turned,
+    request: &Request,
+    reply: &Reply,
     watched: &Watched,
     view: &RunView,
     (latest, is_orphan): (Timestamp, bool),
@@ -479,7 +480,7 @@ fn check_run(
         let rules = &view.run.plan.task(index).rules;
         let not_before = watched.not_before;
         let (key, run) = (task.key, view.run.id);
-        let something_came = something_came(turn, turned);
+        let something_came = something_came(request, reply);
         let is_new_retry = before.is_none() && view.run.retry_of.is_some();
         let subject = Subject {
             key,
@@ -492,30 +493,30 @@ fn check_run(
             latest,
         };
         assert!(
-            replay::allows(&subject, turn, from, &task.life),
-            "the lifecycle does not allow what a turn has made of a task\n\
-             turn: {turn:#?}\nfrom: {from:#?}\nto: {:#?}",
+            replay::allows(&subject, request, from, &task.life),
+            "the lifecycle does not allow what a request has made of a task\n\
+             request: {request:#?}\nfrom: {from:#?}\nto: {:#?}",
             task.life
         );
-        let times_claimed = turned.claimed.iter().filter(|claimed| claimed.key == task.key).count();
+        let times_claimed = reply.claimed.iter().filter(|claimed| claimed.key == task.key).count();
         assert!(times_claimed <= 1, "a task is taken once");
-        for claimed in turned.claimed.iter().filter(|claimed| claimed.key == task.key) {
+        for claimed in reply.claimed.iter().filter(|claimed| claimed.key == task.key) {
             assert_eq!(claimed.life, task.life, "what is taken is told as it is stored");
             assert_eq!((claimed.index, claimed.run), (index, view.run.id));
             assert_eq!(claimed.plan, view.run.plan);
         }
     }
     let ended_before = before.and_then(|before| before.run.ended);
-    let told = turned.ended.iter().filter(|ended| ended.id == view.run.id).collect::<Vec<_>>();
+    let told = reply.ended.iter().filter(|ended| ended.id == view.run.id).collect::<Vec<_>>();
     match (ended_before, view.run.ended) {
         (None, Some((outcome, at))) => {
-            assert_eq!((told.len(), told[0].outcome, at), (1, outcome, turn.now));
+            assert_eq!((told.len(), told[0].outcome, at), (1, outcome, request.now));
             assert_eq!(told[0].key, view.run.key);
         }
         (before, after) => {
             assert_eq!(before, after, "what has ended stays so");
-            // A turn that is handed in again may tell again what it told.
-            assert!(told.len() <= usize::from(turn.again), "a run ends once");
+            // A request that is handed in again may tell again what it told.
+            assert!(told.len() <= usize::from(request.again), "a run ends once");
             let outcomes = told.iter().map(|ended| Some(ended.outcome));
             assert!(outcomes.eq(told.iter().map(|_| after.map(|(outcome, _)| outcome))));
         }

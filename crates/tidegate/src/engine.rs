@@ -2,8 +2,8 @@
 //!
 //! - [`EngineBuilder`] opens the store, enlists a worker and starts its loop.
 //! - The loop (`worker`) owns a [`Dispatcher`](tidegate_core::dispatcher::Dispatcher), which decides,
-//!   and does what it says: hands turns in at the store, starts entries, answers callers. It
-//!   awaits nothing but its channel, the turn in flight and the next timer.
+//!   and does what it says: hands requests in at the store, starts entries, answers callers. It
+//!   awaits nothing but its channel, the request in flight and the next timer.
 //! - An entry (`entry`) is one call of a body: a spawned task that stands in line for its slot, polls
 //!   the body through its gate, and reports how it ended, also when it is dropped.
 //! - [`Run`] waits for the end of a run; [`Subscription`] hears what happens.

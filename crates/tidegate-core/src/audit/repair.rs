@@ -1,4 +1,4 @@
-//! What a repair is asked to put right. What it does stands in [`turn`](crate::turn).
+//! What a repair is asked to put right. What it does stands in [`decision`](crate::decision).
 
 use crate::lifecycle::WorkerId;
 use crate::limit::LimitKey;

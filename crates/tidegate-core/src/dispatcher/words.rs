@@ -4,8 +4,8 @@ use crate::Timestamp;
 use crate::lifecycle::{Failure, Fence, WorkerId};
 use crate::plan::Plan;
 use crate::store::{
-    Bytes, Claimed, Ended, NewRun, Operation, OperationOutcome, Record, Refusal, RunKey,
-    StoreError, Submitted, TaskKey, Turned,
+    Bytes, Claimed, Ended, NewRun, Operation, OperationOutcome, Record, Refusal, Reply, RunKey,
+    StoreError, Submitted, TaskKey,
 };
 use crate::wait::{WaitAnswer, WaitId, WaitOp};
 use std::sync::Arc;
@@ -32,11 +32,11 @@ pub enum Input {
         said: Said,
     },
     /// A task is about to say that it has failed, and nothing else of its run is to begin then. What
-    /// was claimed by a turn that does not know of it is handed back.
+    /// was claimed by a request that does not know of it is handed back.
     Stops(RunKey, TaskKey),
-    /// The turn that was handed in came to this.
-    Answered(Result<Turned, StoreError>),
-    /// The pause after a failed turn is over.
+    /// The request that was handed in came to this.
+    Answered(Result<Reply, StoreError>),
+    /// The pause after a failed request is over.
     Retry,
     /// The time the store wanted to be looked at has come, or somebody else may have changed it.
     Alarm,
@@ -182,8 +182,8 @@ pub struct Readings {
     pub recoveries: u64,
     /// Tasks found to be owned and not known, and handed back.
     pub strays: u64,
-    /// Turns that failed.
-    pub failed_turns: u64,
+    /// Requests that failed.
+    pub failed_requests: u64,
     /// Tasks claimed, as often as they were.
     pub claimed: u64,
     /// For how long these were ready before, all together.
@@ -198,6 +198,6 @@ pub struct Readings {
     pub words: u64,
     /// Runs submitted.
     pub submitted: u64,
-    /// Runs that ended in a turn of this worker.
+    /// Runs that ended in a request of this worker.
     pub runs_ended: u64,
 }

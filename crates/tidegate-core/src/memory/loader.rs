@@ -1,9 +1,9 @@
 //! How a decision loads rows from memory and how its delta is applied.
 
 use super::Memory;
+use crate::decision::{self, Decision};
 use crate::delta::Delta;
-use crate::store::{Turn, Turned};
-use crate::turn::{self, Decision};
+use crate::store::{Reply, Request};
 use crate::want::{Known, Loaded, Loader, Want};
 use std::convert::Infallible;
 
@@ -64,11 +64,12 @@ impl Loader for Memory {
 }
 
 impl Memory {
-    pub(super) fn take_turn(&mut self, turn: &Turn) -> Result<Turned, Infallible> {
-        let Decision { mut delta, mut reply, fill } = turn::decide_turn(turn, Known::new(), self)?;
+    pub(super) fn take_request(&mut self, request: &Request) -> Result<Reply, Infallible> {
+        let Decision { mut delta, mut reply, fill } =
+            decision::decide(request, Known::new(), self)?;
         self.apply_delta(&mut delta)?;
         reply.records = delta.records;
-        turn::complete_reply(self, &mut reply, &fill)?;
+        decision::complete_reply(self, &mut reply, &fill)?;
         Ok(reply)
     }
 

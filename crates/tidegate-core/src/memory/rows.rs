@@ -1,4 +1,4 @@
-//! How a turn finds and writes rows in memory.
+//! How a request finds and writes rows in memory.
 
 use super::{Memory, Pause, Signal, covered, names};
 use crate::audit::Stray;
@@ -76,8 +76,8 @@ impl Memory {
         max: u32,
     ) -> Result<Vec<Owned>, Infallible> {
         let owned = |task: TaskKey| {
-            let Row { life, turn, .. } = &self.tasks[&task].0;
-            Owned { task, fence: life.fence, turn: *turn, stopping: life.stopping.is_some() }
+            let Row { life, request, .. } = &self.tasks[&task].0;
+            Owned { task, fence: life.fence, request: *request, stopping: life.stopping.is_some() }
         };
         Ok(self.owned_by(worker).take(max as usize).map(owned).collect())
     }

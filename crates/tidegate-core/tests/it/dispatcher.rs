@@ -7,28 +7,28 @@ use tidegate_core::graph::{Graph, Node, OnFailure, TaskIndex};
 use tidegate_core::lifecycle::{Event, Failure, Fence, Kind, Life, Rules, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
-    Applied, Claimed, Given, Operation, RunKey, Scope, StoreError, TaskKey, Told, Turn, TurnId,
-    Turned,
+    Applied, Claimed, Given, Operation, Reply, Request, RequestId, RunKey, Scope, StoreError,
+    TaskKey, Told,
 };
 use tidegate_core::{RunId, Timestamp};
 
 const WORKER: WorkerId = WorkerId(7);
 
-/// The next turn of a worker with four slots, none of which is free.
-fn turn(dispatcher: &mut Dispatcher, id: u64) -> Arc<Turn> {
-    let turn = dispatcher.turn(TurnId(id), Timestamp::from_micros(0), 4, |_| 0);
-    turn.expect("there is reason for a turn")
+/// The next request of a worker with four slots, none of which is free.
+fn request(dispatcher: &mut Dispatcher, id: u64) -> Arc<Request> {
+    let request = dispatcher.next_request(RequestId(id), Timestamp::from_micros(0), 4, |_| 0);
+    request.expect("there is reason for a request")
 }
 
 #[test]
 fn what_is_owned_and_not_known_is_handed_back_once() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
     dispatcher.handle(Input::RollCall);
-    assert!(turn(&mut dispatcher, 1).roll_call);
+    assert!(request(&mut dispatcher, 1).roll_call);
     // A claim whose answer was lost.
     let roll = vec![(TaskKey(5), Fence(3))];
-    dispatcher.handle(Input::Answered(Ok(Turned { roll, ..Turned::default() })));
-    let next = turn(&mut dispatcher, 2);
+    dispatcher.handle(Input::Answered(Ok(Reply { roll, ..Reply::default() })));
+    let next = request(&mut dispatcher, 2);
     let [change] = &next.changes[..] else { panic!("one task is handed back: {next:?}") };
     assert_eq!(change.task, TaskKey(5));
     assert_eq!(
@@ -38,11 +38,11 @@ fn what_is_owned_and_not_known_is_handed_back_once() {
     assert_eq!(dispatcher.readings().strays, 1);
 
     let changes = vec![Applied::Yes];
-    dispatcher.handle(Input::Answered(Ok(Turned { changes, ..Turned::default() })));
+    dispatcher.handle(Input::Answered(Ok(Reply { changes, ..Reply::default() })));
     assert!(dispatcher.todos().all(|todo| !matches!(todo, Todo::Drop(..))));
     assert!(dispatcher.is_idle(), "nobody here knows it, so nobody waits for it");
     dispatcher.handle(Input::RollCall);
-    assert!(turn(&mut dispatcher, 3).changes.is_empty());
+    assert!(request(&mut dispatcher, 3).changes.is_empty());
 }
 
 /// A task claimed ahead of its slot.
@@ -65,9 +65,9 @@ fn claimed(key: i64) -> Claimed {
 #[test]
 fn what_stands_in_line_when_the_worker_closes_is_withdrawn_and_dropped_only_after_the_grace() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
-    turn(&mut dispatcher, 1);
+    request(&mut dispatcher, 1);
     let claimed = vec![claimed(5)];
-    dispatcher.handle(Input::Answered(Ok(Turned { claimed, ..Turned::default() })));
+    dispatcher.handle(Input::Answered(Ok(Reply { claimed, ..Reply::default() })));
     assert!(dispatcher.todos().any(|todo| matches!(todo, Todo::Start { .. })));
     dispatcher.handle(Input::Close);
     let todos: Vec<Todo> = dispatcher.todos().collect();
@@ -88,7 +88,7 @@ fn what_was_claimed_beside_a_failure_that_stops_its_run_does_not_begin() {
     let answer = |dispatcher: &mut Dispatcher, keys: &[i64], changes: usize| {
         let (claimed, changes) =
             (keys.iter().copied().map(claimed).collect(), vec![Applied::Yes; changes]);
-        dispatcher.handle(Input::Answered(Ok(Turned { claimed, changes, ..Turned::default() })));
+        dispatcher.handle(Input::Answered(Ok(Reply { claimed, changes, ..Reply::default() })));
     };
     let started = |dispatcher: &mut Dispatcher| {
         let started = dispatcher.todos().filter_map(|todo| match todo {
@@ -108,11 +108,11 @@ fn what_was_claimed_beside_a_failure_that_stops_its_run_does_not_begin() {
     // Before the answer comes, and after it came and before anything was started.
     for comes_first in [true, false] {
         let mut dispatcher = Dispatcher::new(WORKER, 100);
-        turn(&mut dispatcher, 1);
+        request(&mut dispatcher, 1);
         answer(&mut dispatcher, &[1], 0);
         assert_eq!(started(&mut dispatcher), [1]);
         dispatcher.handle(Input::Ready);
-        turn(&mut dispatcher, 2);
+        request(&mut dispatcher, 2);
         if comes_first {
             fails(&mut dispatcher);
         }
@@ -122,7 +122,7 @@ fn what_was_claimed_beside_a_failure_that_stops_its_run_does_not_begin() {
         }
         assert_eq!(started(&mut dispatcher), [3]);
         assert_eq!(dispatcher.readings().ahead, 1, "the third one stands in line");
-        let next = turn(&mut dispatcher, 3);
+        let next = request(&mut dispatcher, 3);
         let told = next.changes.iter().map(|change| (change.task, change.events.len()));
         let mut told: Vec<_> = told.collect();
         told.sort_unstable();
@@ -134,13 +134,13 @@ fn what_was_claimed_beside_a_failure_that_stops_its_run_does_not_begin() {
 }
 
 #[test]
-fn a_turn_can_wait_only_while_enough_was_asked_for_ahead_and_nobody_wants_anything_else() {
+fn a_request_can_wait_only_while_enough_was_asked_for_ahead_and_nobody_wants_anything_else() {
     let of = |ahead_min: u32, tasks: i64| {
         let mut dispatcher = Dispatcher::new(WORKER, 100).with_ahead_min(ahead_min);
-        turn(&mut dispatcher, 1);
+        request(&mut dispatcher, 1);
         assert!(!dispatcher.can_wait(), "one is in flight");
         let claimed = (1..=tasks).map(claimed).collect();
-        dispatcher.handle(Input::Answered(Ok(Turned { claimed, ..Turned::default() })));
+        dispatcher.handle(Input::Answered(Ok(Reply { claimed, ..Reply::default() })));
         dispatcher
     };
     assert!(!of(0, 4).can_wait(), "nobody has asked for it");
@@ -156,12 +156,12 @@ fn a_turn_can_wait_only_while_enough_was_asked_for_ahead_and_nobody_wants_anythi
 #[test]
 fn a_worker_with_nothing_to_say_and_no_room_hands_nothing_in() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
-    turn(&mut dispatcher, 1);
-    let more = Turned { more: true, ..Turned::default() };
+    request(&mut dispatcher, 1);
+    let more = Reply { more: true, ..Reply::default() };
     dispatcher.handle(Input::Answered(Ok(more)));
     // There is more, and not a slot for it: asking again would go on for ever.
     let full = |dispatcher: &mut Dispatcher| {
-        dispatcher.turn(TurnId(2), Timestamp::from_micros(0), 0, |_| 0)
+        dispatcher.next_request(RequestId(2), Timestamp::from_micros(0), 0, |_| 0)
     };
     assert!(full(&mut dispatcher).is_none());
     dispatcher.handle(Input::Alarm);
@@ -172,32 +172,32 @@ fn a_worker_with_nothing_to_say_and_no_room_hands_nothing_in() {
 #[test]
 fn the_end_of_a_body_whose_task_was_over_is_reason_to_ask_for_more() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
-    turn(&mut dispatcher, 1);
-    let answer = Turned { more: true, claimed: vec![claimed(5)], ..Turned::default() };
+    request(&mut dispatcher, 1);
+    let answer = Reply { more: true, claimed: vec![claimed(5)], ..Reply::default() };
     dispatcher.handle(Input::Answered(Ok(answer)));
     let fence = Fence(1);
     dispatcher.handle(Input::Said { task: TaskKey(5), fence, said: Said::Begins });
-    turn(&mut dispatcher, 2);
+    request(&mut dispatcher, 2);
     // Nothing fits into what is free, and somebody else has ended the task.
     let told = Told { task: TaskKey(5), fence, worker: WORKER, kind: Kind::Cancelled };
     let changes = vec![Applied::Yes];
-    let answer = Turned { more: true, changes, told: vec![told], ..Turned::default() };
+    let answer = Reply { more: true, changes, told: vec![told], ..Reply::default() };
     dispatcher.handle(Input::Answered(Ok(answer)));
-    dispatcher.turn(TurnId(3), Timestamp::from_micros(0), 4, |_| 1);
-    dispatcher.handle(Input::Answered(Ok(Turned { more: true, ..Turned::default() })));
-    assert!(dispatcher.turn(TurnId(4), Timestamp::from_micros(0), 4, |_| 1).is_none());
+    dispatcher.next_request(RequestId(3), Timestamp::from_micros(0), 4, |_| 1);
+    dispatcher.handle(Input::Answered(Ok(Reply { more: true, ..Reply::default() })));
+    assert!(dispatcher.next_request(RequestId(4), Timestamp::from_micros(0), 4, |_| 1).is_none());
 
     let said = Said::Ends(End::Dropped { active: Duration::ZERO });
     dispatcher.handle(Input::Said { task: TaskKey(5), fence, said });
-    let next = dispatcher.turn(TurnId(5), Timestamp::from_micros(0), 4, |_| 2);
+    let next = dispatcher.next_request(RequestId(5), Timestamp::from_micros(0), 4, |_| 2);
     assert_eq!(next.expect("it asks again").claim.units, 2);
 }
 
 #[test]
 fn while_starts_are_held_nothing_is_claimed_but_what_somebody_waits_for() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
-    turn(&mut dispatcher, 1);
-    let answer = Turned { more: true, claimed: vec![claimed(5), claimed(6)], ..Turned::default() };
+    request(&mut dispatcher, 1);
+    let answer = Reply { more: true, claimed: vec![claimed(5), claimed(6)], ..Reply::default() };
     dispatcher.handle(Input::Answered(Ok(answer)));
     let (begun, fence) = (TaskKey(6), Fence(1));
     dispatcher.handle(Input::Said { task: begun, fence, said: Said::Begins });
@@ -209,37 +209,37 @@ fn while_starts_are_held_nothing_is_claimed_but_what_somebody_waits_for() {
     assert!(todos.len() == 1 && todos.iter().all(withdraws), "what has begun goes on: {todos:?}");
     let said = Said::Ends(End::Dropped { active: Duration::ZERO });
     dispatcher.handle(Input::Said { task: TaskKey(5), fence, said });
-    let held = dispatcher.turn(TurnId(2), Timestamp::from_micros(0), 4, |_| 3).unwrap();
+    let held = dispatcher.next_request(RequestId(2), Timestamp::from_micros(0), 4, |_| 3).unwrap();
     assert_eq!((held.claim.units, held.claim.room), (3, 0), "runs that are waited for are let in");
     let changes = vec![Applied::Yes; held.changes.len()];
-    dispatcher.handle(Input::Answered(Ok(Turned { changes, ..Turned::default() })));
+    dispatcher.handle(Input::Answered(Ok(Reply { changes, ..Reply::default() })));
     dispatcher.todos().for_each(drop);
-    let next = dispatcher.turn(TurnId(3), Timestamp::from_micros(0), 4, |_| 3);
+    let next = dispatcher.next_request(RequestId(3), Timestamp::from_micros(0), 4, |_| 3);
     assert!(next.is_none(), "it does not ask again and again");
     dispatcher.handle(Input::HoldStarts(true));
     assert_eq!(dispatcher.todos().count(), 0, "told twice, it hands nothing back twice");
 
     dispatcher.handle(Input::HoldStarts(false));
-    let next = dispatcher.turn(TurnId(4), Timestamp::from_micros(0), 4, |_| 3).unwrap();
+    let next = dispatcher.next_request(RequestId(4), Timestamp::from_micros(0), 4, |_| 3).unwrap();
     assert_eq!((next.claim.units, next.claim.room), (3, 99));
 }
 
 #[test]
-fn what_a_turn_has_claimed_ahead_while_starts_were_being_held_is_handed_back() {
+fn what_a_request_has_claimed_ahead_while_starts_were_being_held_is_handed_back() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
-    turn(&mut dispatcher, 1);
+    request(&mut dispatcher, 1);
     dispatcher.handle(Input::HoldStarts(true));
     let claimed = vec![claimed(5)];
-    dispatcher.handle(Input::Answered(Ok(Turned { claimed, ..Turned::default() })));
+    dispatcher.handle(Input::Answered(Ok(Reply { claimed, ..Reply::default() })));
     let withdrawn = dispatcher.todos().any(|todo| matches!(todo, Todo::Withdraw(TaskKey(5), _)));
     assert!(withdrawn);
 }
 
 #[test]
-fn a_caller_whose_outcome_stays_unknown_is_told_so_and_its_turn_goes_on() {
+fn a_caller_whose_outcome_stays_unknown_is_told_so_and_its_request_goes_on() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
     dispatcher.handle(Input::Operation(Operation::Unpause(Scope::Store), Ticket(1)));
-    let first = turn(&mut dispatcher, 1);
+    let first = request(&mut dispatcher, 1);
     let unknown = || StoreError::Unknown(Arc::new(std::fmt::Error));
     // An answer was lost, and then the store says that it fails, which is not the same.
     let errors = [unknown()]
@@ -254,7 +254,7 @@ fn a_caller_whose_outcome_stays_unknown_is_told_so_and_its_turn_goes_on() {
             _ => None,
         });
         dispatcher.handle(Input::Retry);
-        let again = turn(&mut dispatcher, 2);
+        let again = request(&mut dispatcher, 2);
         assert_eq!((again.id, again.operations.len()), (first.id, 1), "it may have been done");
         if let Some(error) = told {
             assert!(matches!(error, StoreError::Unknown(_)), "{error}");
@@ -266,11 +266,11 @@ fn a_caller_whose_outcome_stays_unknown_is_told_so_and_its_turn_goes_on() {
 }
 
 #[test]
-fn a_worker_that_closes_forgets_a_failed_turn_that_reports_nothing() {
+fn a_worker_that_closes_forgets_a_failed_request_that_reports_nothing() {
     let failed = || StoreError::Failed(Arc::new(std::fmt::Error));
     for fails_first in [true, false] {
         let mut dispatcher = Dispatcher::new(WORKER, 100);
-        turn(&mut dispatcher, 1);
+        request(&mut dispatcher, 1);
         if fails_first {
             dispatcher.handle(Input::Answered(Err(failed())));
         }
@@ -283,22 +283,22 @@ fn a_worker_that_closes_forgets_a_failed_turn_that_reports_nothing() {
         assert!(dispatcher.is_idle());
         dispatcher.handle(Input::Alarm);
         dispatcher.handle(Input::RollCall);
-        let next = dispatcher.turn(TurnId(2), Timestamp::from_micros(0), 4, |_| 0);
+        let next = dispatcher.next_request(RequestId(2), Timestamp::from_micros(0), 4, |_| 0);
         assert!(next.is_none(), "it has nothing to report");
     }
 }
 
 /// The task of a worker that was just begun, and how that entry ends; and what the store is told.
 fn end_of_entry(dispatcher: &mut Dispatcher, number: u64, end: End) -> Event {
-    turn(dispatcher, 2 * number);
+    request(dispatcher, 2 * number);
     let (claimed, changes) = (vec![claimed(5)], Vec::new());
-    dispatcher.handle(Input::Answered(Ok(Turned { claimed, changes, ..Turned::default() })));
+    dispatcher.handle(Input::Answered(Ok(Reply { claimed, changes, ..Reply::default() })));
     let (task, fence) = (TaskKey(5), Fence(1));
     dispatcher.handle(Input::Said { task, fence, said: Said::Begins });
     dispatcher.handle(Input::Said { task, fence, said: Said::Ends(end) });
-    let told = turn(dispatcher, 2 * number + 1);
+    let told = request(dispatcher, 2 * number + 1);
     let changes = vec![Applied::Yes; told.changes.len()];
-    dispatcher.handle(Input::Answered(Ok(Turned { changes, ..Turned::default() })));
+    dispatcher.handle(Input::Answered(Ok(Reply { changes, ..Reply::default() })));
     dispatcher.handle(Input::Alarm);
     told.changes[0].events.last().expect("its end was told").clone()
 }

@@ -16,7 +16,8 @@ use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::rows::{Gate, Head, Place, Row};
 use tidegate_core::store::{
-    Happened, Knows, NewRun, NewWorker, Record, RunKey, Store, StoreError, TaskKey, Turn, TurnId,
+    Happened, Knows, NewRun, NewWorker, Record, Request, RequestId, RunKey, Store, StoreError,
+    TaskKey,
 };
 use tidegate_core::wait::{WaitId, WaitKind, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp, audit};
@@ -50,8 +51,8 @@ fn submit(plan: &Arc<Plan>, id: u128) -> NewRun {
 #[test]
 fn an_answer_that_nobody_asks_for_does_nothing() {
     let store = MemoryStore::new();
-    let turn = Turn { submits: vec![submit(&plan(), 1)], ..Turn::new(TurnId(1), NOW) };
-    drop(store.turn(Arc::new(turn)));
+    let request = Request { submits: vec![submit(&plan(), 1)], ..Request::new(RequestId(1), NOW) };
+    drop(store.request(Arc::new(request)));
     assert_eq!(now(store.run(RunId::from_u128(1))).unwrap(), None);
 }
 
@@ -75,12 +76,12 @@ fn who_is_killed_is_dead_and_a_stranger_is_not() {
 }
 
 #[test]
-fn a_turn_that_panics_leaves_the_store_unusable_and_it_says_so() {
+fn a_request_that_panics_leaves_the_store_unusable_and_it_says_so() {
     let store = MemoryStore::new();
-    let (plan, id) = (plan(), TurnId(1));
+    let (plan, id) = (plan(), RequestId(1));
     let twice = vec![submit(&plan, 1), submit(&plan, 1)];
-    let turn = Arc::new(Turn { submits: twice, ..Turn::new(id, NOW) });
-    let panicked = catch_unwind(AssertUnwindSafe(|| now(store.turn(turn))));
+    let request = Arc::new(Request { submits: twice, ..Request::new(id, NOW) });
+    let panicked = catch_unwind(AssertUnwindSafe(|| now(store.request(request))));
     assert!(panicked.is_err(), "the id of a run is used once");
     let answer = now(store.run(RunId::from_u128(1)));
     assert!(matches!(answer, Err(StoreError::Unusable(_))), "{answer:?}");
@@ -127,7 +128,7 @@ impl Stored {
             index,
             plan: plan.clone(),
             life,
-            turn: TurnId(1),
+            request: RequestId(1),
             ended_at: None,
             has_waits: false,
             behind: None,
@@ -439,7 +440,7 @@ fn who_stands_behind_a_limit_with_room_is_found() {
     assert_eq!(rules(3, &[], None, (1, 0)), sound);
     assert_eq!(rules(2, &[], None, (2, 0)), sound);
     assert_eq!(rules(2, &[], None, (1, 1)), sound, "another is let through");
-    assert_eq!(rules(2, &[], Some(NOW), (1, 0)), sound, "the next turn sees to it");
+    assert_eq!(rules(2, &[], Some(NOW), (1, 0)), sound, "the next request sees to it");
     assert_eq!(rules(2, &[], Some(NOW + SECOND), (1, 0)), found);
     let begun = [(NOW - SECOND * 4, 3)];
     assert_eq!(rules(0, &begun, Some(NOW + SECOND * 6), (1, 0)), sound);
@@ -621,16 +622,16 @@ fn clean_up_that_waits_for_what_was_told_to_stop_is_sound() {
         slots: 2,
     };
     let worker = now(store.enlist(new)).unwrap();
-    let mut turn = Turn::new(TurnId(1), NOW);
-    (turn.worker, turn.submits) = (Some(worker), vec![submit(&plan, 1)]);
-    (turn.claim.units, turn.claim.heaviest) = (2, 1);
-    let claimed = now(store.turn(Arc::new(turn))).unwrap().claimed;
-    let mut turn = Turn::new(TurnId(2), NOW);
+    let mut request = Request::new(RequestId(1), NOW);
+    (request.worker, request.submits) = (Some(worker), vec![submit(&plan, 1)]);
+    (request.claim.units, request.claim.heaviest) = (2, 1);
+    let claimed = now(store.request(Arc::new(request))).unwrap().claimed;
+    let mut request = Request::new(RequestId(2), NOW);
     let failure = tidegate_core::lifecycle::Failure::Error;
     let (fence, permanent, chance) = (claimed[0].life.fence, true, 0.0);
     let event = Event::Fail { fence, failure, permanent, chance };
-    turn.changes.push(tidegate_core::store::Change::new(claimed[0].key, event));
-    now(store.turn(Arc::new(turn))).unwrap();
+    request.changes.push(tidegate_core::store::Change::new(claimed[0].key, event));
+    now(store.request(Arc::new(request))).unwrap();
     let view = now(store.run(RunId::from_u128(1))).unwrap().unwrap();
     let kinds: Vec<_> = view.tasks.iter().map(|task| task.life.state.kind()).collect();
     assert_eq!(kinds, [Kind::Failed, Kind::Active, Kind::Blocked]);

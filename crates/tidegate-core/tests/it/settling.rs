@@ -14,6 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tidegate_core::decision::{self, Decision};
 use tidegate_core::delta::Delta;
 use tidegate_core::graph::{
     Graph, Node, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, When,
@@ -24,9 +25,8 @@ use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::rows::Row;
 use tidegate_core::store::{
     Answer, Applied, Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Operation, Parent,
-    Store, TaskKey, Turn, TurnId, Turned,
+    Reply, Request, RequestId, Store, TaskKey,
 };
-use tidegate_core::turn::{self, Decision};
 use tidegate_core::wait::{WaitId, WaitKind, Waiting};
 use tidegate_core::want::{Known, Loaded, Loader, ServedTasks, Want};
 use tidegate_core::{Backoff, RunId, TaskExecutionId, Timestamp};
@@ -55,10 +55,10 @@ struct Story {
     /// Of each task: those before it that it comes after, its rule, its retries.
     tasks: Vec<(BTreeSet<usize>, When, u32)>,
     on_failure: OnFailure,
-    turns: Vec<Told>,
+    requests: Vec<Told>,
 }
 
-/// One turn: what is said of some of the tasks that run, how many are taken, whether it is cancelled.
+/// One request: what is said of some of the tasks that run, how many are taken, whether it is cancelled.
 #[derive(Debug, Clone)]
 struct Told {
     said: Vec<(usize, What)>,
@@ -109,7 +109,7 @@ fn story() -> impl Strategy<Value = Story> {
     let told =
         (said, 0..4_u32, cancels).prop_map(|(said, units, cancels)| Told { said, units, cancels });
     (tasks, on_failure, prop::collection::vec(told, 10..40))
-        .prop_map(|(tasks, on_failure, turns)| Story { tasks, on_failure, turns })
+        .prop_map(|(tasks, on_failure, requests)| Story { tasks, on_failure, requests })
 }
 
 /// Where a task stands for the others of its run, as the store shows it.
@@ -137,7 +137,7 @@ struct Compared {
     attempts: Vec<u32>,
     cancelled: bool,
     ended: Option<RunOutcome>,
-    turns: u64,
+    requests: u64,
 }
 
 impl Compared {
@@ -180,19 +180,19 @@ impl Compared {
             attempts,
             cancelled: false,
             ended: None,
-            turns: 0,
+            requests: 0,
         };
-        let turn = Turn { submits: vec![submit(RUN, &plan)], ..compared.turn(0) };
+        let request = Request { submits: vec![submit(RUN, &plan)], ..compared.request(0) };
         compared.settle();
-        compared.take(turn);
+        compared.take(request);
         compared
     }
 
-    fn turn(&mut self, units: u32) -> Turn {
-        self.turns += 1;
+    fn request(&mut self, units: u32) -> Request {
+        self.requests += 1;
         let claim = Claim { units, ahead: 0, heaviest: 99, room: u32::MAX };
-        let at = NOW + SECOND * u32::try_from(self.turns).expect("there are few");
-        Turn { worker: Some(self.worker), claim, ..Turn::new(TurnId(self.turns), at) }
+        let at = NOW + SECOND * u32::try_from(self.requests).expect("there are few");
+        Request { worker: Some(self.worker), claim, ..Request::new(RequestId(self.requests), at) }
     }
 
     /// What follows for all tasks, by the graph as a whole.
@@ -252,29 +252,29 @@ impl Compared {
     }
 
     fn tell(&mut self, told: &Told) {
-        let mut turn = self.turn(told.units);
+        let mut request = self.request(told.units);
         let mut spoke = BTreeSet::new();
         for &(at, what) in &told.said {
             // One thing of a task at a time.
             if at < self.model.len() && spoke.insert(at) {
-                turn.changes.extend(self.say(at, what));
+                request.changes.extend(self.say(at, what));
             }
         }
         self.settle();
         if told.cancels {
-            turn.operations.push(Operation::Cancel(RUN));
+            request.operations.push(Operation::Cancel(RUN));
             let is_open = |standing: &Standing| standing.outcome().is_none();
             self.cancelled |= self.model.iter().any(is_open);
             for standing in self.model.iter_mut().filter(|standing| is_open(standing)) {
                 *standing = Standing::Ended(Outcome::Cancelled);
             }
         }
-        self.take(turn);
+        self.take(request);
     }
 
-    /// The store takes a turn and then stands as it must.
-    fn take(&mut self, turn: Turn) {
-        let Turned { changes, claimed, ended, .. } = now(self.store.turn(Arc::new(turn)));
+    /// The store takes a request and then stands as it must.
+    fn take(&mut self, request: Request) {
+        let Reply { changes, claimed, ended, .. } = now(self.store.request(Arc::new(request)));
         assert!(changes.iter().all(|applied| *applied == Applied::Yes), "{changes:?}");
         for claimed in claimed {
             let at = claimed.index.as_usize();
@@ -298,7 +298,7 @@ impl Compared {
 
 fn go_through(story: &Story) -> Compared {
     let mut compared = Compared::begin(story);
-    story.turns.iter().for_each(|told| compared.tell(told));
+    story.requests.iter().for_each(|told| compared.tell(told));
     compared
 }
 
@@ -361,12 +361,12 @@ impl Counted {
         self.tasks.insert(row.key, row.clone());
     }
 
-    /// What a turn reads and writes.
-    fn cost(&mut self, turn: &Turn) -> (Turned, usize, usize) {
+    /// What a request reads and writes.
+    fn cost(&mut self, request: &Request) -> (Reply, usize, usize) {
         (self.read, self.written) = (0, 0);
-        let Ok(Decision { delta, mut reply, fill }) = turn::decide_turn(turn, Known::new(), self);
+        let Ok(Decision { delta, mut reply, fill }) = decision::decide(request, Known::new(), self);
         self.apply(delta);
-        let Ok(()) = turn::complete_reply(self, &mut reply, &fill);
+        let Ok(()) = decision::complete_reply(self, &mut reply, &fill);
         (reply, self.read, self.written)
     }
 
@@ -450,24 +450,24 @@ impl Loader for Counted {
     }
 }
 
-fn turn_with(id: u64, changes: Vec<Change>, units: u32) -> Turn {
+fn request_with(id: u64, changes: Vec<Change>, units: u32) -> Request {
     let claim = Claim { units, ahead: 0, heaviest: 99, room: u32::MAX };
-    Turn { worker: Some(WorkerId(1)), changes, claim, ..Turn::new(TurnId(id), NOW) }
+    Request { worker: Some(WorkerId(1)), changes, claim, ..Request::new(RequestId(id), NOW) }
 }
 
 fn succeeds(task: &Claimed) -> Change {
     Change::new(task.key, Event::Succeed { fence: task.life.fence })
 }
 
-/// Ends one of what was taken and takes another, to the end; the most that a turn reads and writes.
+/// Ends one of what was taken and takes another, to the end; the most that a request reads and writes.
 fn one_by_one(rows: &mut Counted, mut taken: Vec<Claimed>) -> (u32, usize, usize) {
     let (mut ended, mut most_read, mut most_written) = (0, 0, 0);
     while !taken.is_empty() {
         let task = taken.remove(0);
-        let turn = turn_with(1_000 + u64::from(ended), vec![succeeds(&task)], 1);
-        let (turned, read, written) = rows.cost(&turn);
-        assert_eq!(turned.changes, [Applied::Yes]);
-        taken.extend(turned.claimed);
+        let request = request_with(1_000 + u64::from(ended), vec![succeeds(&task)], 1);
+        let (reply, read, written) = rows.cost(&request);
+        assert_eq!(reply.changes, [Applied::Yes]);
+        taken.extend(reply.claimed);
         ended += 1;
         (most_read, most_written) = (most_read.max(read), most_written.max(written));
     }
@@ -481,18 +481,18 @@ fn the_end_of_an_item_costs_the_same_however_many_there_are() {
         let graph = Graph::new([Node::new("each")]).unwrap();
         let task = TaskPlan { each: Some("list".to_owned()), ..TaskPlan::default() };
         let plan = Arc::new(Plan::new("w", graph, OnFailure::KeepGoing, vec![task]));
-        let mut turn = turn_with(1, Vec::new(), 1);
-        turn.submits.push(submit(RUN, &plan));
-        let each = rows.cost(&turn).0.claimed.remove(0);
+        let mut request = request_with(1, Vec::new(), 1);
+        request.submits.push(submit(RUN, &plan));
+        let each = rows.cost(&request).0.claimed.remove(0);
         let task = TaskPlan::default();
         let plan = Arc::new(Plan::items("w", "each", count, OnFailure::FailFast, task));
         let id = RunId::of_items(TaskExecutionId::of(RUN, TaskIndex::from_u32(0)));
-        let mut turn = turn_with(2, Vec::new(), 4);
+        let mut request = request_with(2, Vec::new(), 4);
         let wait = WaitId::new(WaitKind::Child, "items", 0);
         let parent = Some(Parent::new(each.key, each.life.fence, wait));
         let items = (0..count).map(|_| Bytes::from(&b"{}"[..])).collect();
-        turn.submits.push(NewRun { parent, items, ..submit(id, &plan) });
-        let taken = rows.cost(&turn).0.claimed;
+        request.submits.push(NewRun { parent, items, ..submit(id, &plan) });
+        let taken = rows.cost(&request).0.claimed;
         assert_eq!(taken.len(), 4);
         let (ended, read, written) = one_by_one(&mut rows, taken);
         assert_eq!(ended, count);
@@ -502,7 +502,7 @@ fn the_end_of_an_item_costs_the_same_however_many_there_are() {
     };
     let few = cost_of(10);
     assert_eq!(cost_of(2_000), few);
-    assert!(few.0 <= 12 && few.1 <= 4, "a turn reads and writes {few:?}");
+    assert!(few.0 <= 12 && few.1 <= 4, "a request reads and writes {few:?}");
 }
 
 #[test]
@@ -517,14 +517,14 @@ fn the_end_of_a_task_costs_the_same_however_many_are_beside_it() {
         let graph = Graph::new((0..width).flat_map(pair)).unwrap();
         let tasks = vec![TaskPlan::default(); 2 * width];
         let plan = Arc::new(Plan::new("w", graph, OnFailure::FailFast, tasks));
-        let mut turn = turn_with(1, Vec::new(), 4);
-        turn.submits.push(submit(RUN, &plan));
-        let taken = rows.cost(&turn).0.claimed;
+        let mut request = request_with(1, Vec::new(), 4);
+        request.submits.push(submit(RUN, &plan));
+        let taken = rows.cost(&request).0.claimed;
         let (ended, read, written) = one_by_one(&mut rows, taken);
         assert_eq!(ended as usize, 2 * width);
         (read, written)
     };
     let few = cost_of(8);
     assert_eq!(cost_of(600), few);
-    assert!(few.0 <= 12 && few.1 <= 4, "a turn reads and writes {few:?}");
+    assert!(few.0 <= 12 && few.1 <= 4, "a request reads and writes {few:?}");
 }

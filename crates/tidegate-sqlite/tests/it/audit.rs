@@ -1,7 +1,7 @@
 //! Everything that an audit can find, done on purpose: that it is found, named and, where it says so,
 //! put right.
 
-use crate::support::{assert_sound, claim, enlist, new_run, open, plan, succeeded, take, turn};
+use crate::support::{assert_sound, claim, enlist, new_run, open, plan, request, succeeded, take};
 use crate::waiting::{
     asks, begin, limited, parks, says, signal, signal_id, step_done, submit_plan, waits,
 };
@@ -16,7 +16,7 @@ use tidegate_core::graph::{Graph, Node, OnFailure};
 use tidegate_core::limit::Limit;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
-    Finding, Operation, OperationOutcome, Parent, Scope, Store, TaskKey, Turn,
+    Finding, Operation, OperationOutcome, Parent, Request, Scope, Store, TaskKey,
 };
 use tidegate_core::wait::{Awaited, WaitId, WaitKind};
 use tidegate_sqlite::SqliteStore;
@@ -200,7 +200,7 @@ async fn something_of_everything(path: &Path) {
 
     let mut with_key = new_run(&plan("unknown"), b"in");
     with_key.key = Some("k".to_owned());
-    take(&store, Turn { submits: vec![with_key], ..turn() }).await.unwrap();
+    take(&store, Request { submits: vec![with_key], ..request() }).await.unwrap();
     let paused = submit_plan(&store, &plan("unknown")).await;
     asks(&store, Operation::Pause(Scope::Run(paused))).await;
     submit_plan(&store, &chain()).await;
@@ -233,13 +233,13 @@ async fn findings(store: &SqliteStore) -> Vec<Finding> {
     findings
 }
 
-/// Asks for all repairs there are, each in a turn of its own.
+/// Asks for all repairs there are, each in a request of its own.
 async fn repair(store: &SqliteStore, findings: &[Finding]) -> Vec<OperationOutcome> {
     let repairs: BTreeSet<Repair> = findings.iter().filter_map(|f| f.repair.clone()).collect();
     let mut granted = Vec::new();
     for repair in repairs {
         let operations = vec![Operation::Repair(repair)];
-        granted.extend(take(store, Turn { operations, ..turn() }).await.unwrap().operations);
+        granted.extend(take(store, Request { operations, ..request() }).await.unwrap().operations);
     }
     granted
 }

@@ -1,6 +1,6 @@
 //! Copies of a store.
 
-use crate::support::{assert_sound, claim, enlist, open, submit, succeeded, take, turn};
+use crate::support::{assert_sound, claim, enlist, open, request, submit, succeeded, take};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,14 +35,14 @@ async fn a_copy_is_a_store_of_its_own_in_which_all_workers_are_dead() {
     assert_eq!((copy.dead().await.unwrap(), store.dead().await.unwrap()), (vec![worker], vec![]));
     let next = enlist(&copy).await;
     assert!(next > worker, "its number is not given again");
-    let mut recover = turn();
+    let mut recover = request();
     recover.recover = Some(worker);
     assert_eq!(take(&copy, recover).await.unwrap().recovered, 1);
     let tasks = claim(&copy, next, 2).await;
     assert_eq!(tasks.iter().map(|task| task.run).collect::<Vec<_>>(), [begun, waiting]);
 
     // What is done in one is not done in the other.
-    let mut end = turn();
+    let mut end = request();
     (end.worker, end.changes) = (Some(worker), vec![succeeded(&task)]);
     take(&store, end).await.unwrap();
     let outcome = store.run(begun).await.unwrap().unwrap().run.ended.map(|(outcome, _)| outcome);
@@ -96,7 +96,7 @@ async fn a_copy_is_of_one_instant_while_others_write() {
             while !done.load(Ordering::Relaxed) {
                 submit(&store, &[7; 5_000]).await.unwrap();
                 let task = claim(&store, worker, 1).await.remove(0);
-                let mut end = turn();
+                let mut end = request();
                 (end.worker, end.changes) = (Some(worker), vec![succeeded(&task)]);
                 take(&store, end).await.unwrap();
                 written += 1;

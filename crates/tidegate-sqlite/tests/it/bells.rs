@@ -1,9 +1,9 @@
 //! Who is rung when somebody else has done something, and what for.
 
-use crate::support::{claim, enlist, enlist_for, new_run, open, plan, submit, take, turn};
+use crate::support::{claim, enlist, enlist_for, new_run, open, plan, request, submit, take};
 use std::task::Poll;
 use tidegate_core::lifecycle::WorkerId;
-use tidegate_core::store::{Change, News, Operation, Scope, Store, Turn};
+use tidegate_core::store::{Change, News, Operation, Request, Scope, Store};
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp};
 use tidegate_sqlite::SqliteStore;
 
@@ -34,8 +34,8 @@ async fn whoever_can_run_what_became_ready_is_rung_and_nobody_else() {
     assert_eq!(news(&one, serves).await, READY);
     // The same transaction would have rung them.
     assert!(is_quiet(&one, elsewhere).await && is_quiet(&one, knows_not).await);
-    // Whose turn it is is not rung for what it takes itself, and others not for what was taken.
-    let mut taken = turn();
+    // Whose request it is is not rung for what it takes itself, and others not for what was taken.
+    let mut taken = request();
     (taken.worker, taken.submits) = (Some(serves), vec![new_run(&plan("w"), b"in")]);
     (taken.claim.units, taken.claim.heaviest) = (4, 4);
     assert_eq!(take(&one, taken).await.unwrap().claimed.len(), 2);
@@ -54,7 +54,7 @@ async fn a_worker_is_rung_when_its_task_is_cancelled_and_everybody_when_a_run_en
     let run = submit(&two, b"in").await.unwrap();
     assert_eq!(news(&one, owner).await, READY);
     assert_eq!(claim(&one, owner, 1).await.len(), 1);
-    let mut cancel = turn();
+    let mut cancel = request();
     cancel.operations = vec![Operation::Cancel(run)];
     take(&two, cancel).await.unwrap();
     assert_eq!(news(&one, owner).await, News { ended: true, ..WORD });
@@ -73,14 +73,14 @@ async fn a_worker_is_rung_for_a_signal_to_its_task_that_waits() {
     let run = submit(&one, b"in").await.unwrap();
     assert_eq!((news(&one, owner).await, news(&one, other).await), (READY, READY));
     let [task] = &claim(&one, owner, 1).await[..] else { panic!("it is claimed") };
-    let mut waits = turn();
+    let mut waits = request();
     waits.worker = Some(owner);
     let id = WaitId::new(WaitKind::Signal, "go", 0);
     let (what, releasing) = (Awaited::Signal, Vec::new());
     let begin = WaitOp::Begin { id, label: "".into(), due: None, what, releasing };
     waits.changes = vec![Change { waits: vec![begin], ..Change::none(task.key, task.life.fence) }];
     take(&one, waits).await.unwrap();
-    let mut sends = turn();
+    let mut sends = request();
     let signal = NewSignal { id: 1, run, name: "go".into(), body: None };
     sends.operations = vec![Operation::Signal(signal)];
     take(&two, sends).await.unwrap();
@@ -99,7 +99,7 @@ async fn whoever_could_run_what_was_paused_is_rung_when_it_goes_on() {
     assert_eq!(news(&one, serves).await, READY);
     for scope in [Scope::Queue("default".to_owned()), Scope::Store] {
         for operation in [Operation::Pause(scope.clone()), Operation::Unpause(scope)] {
-            take(&two, Turn { operations: vec![operation], ..turn() }).await.unwrap();
+            take(&two, Request { operations: vec![operation], ..request() }).await.unwrap();
         }
         assert_eq!(news(&one, serves).await, READY);
         assert!(is_quiet(&one, elsewhere).await);

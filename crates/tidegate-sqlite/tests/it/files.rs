@@ -2,7 +2,7 @@
 
 use crate::support::{
     assert_passed, assert_sound, at, child_by, child_of, claim, enlist, new_run, open, plan,
-    submit, succeeded, take, turn,
+    request, submit, succeeded, take,
 };
 use rusqlite::Connection;
 use std::fs;
@@ -91,7 +91,7 @@ async fn what_was_acknowledged_is_there_after_closing_and_opening() {
     let worker = enlist(&store).await;
     let id = submit(&store, b"in").await.unwrap();
     let task = claim(&store, worker, 1).await.remove(0);
-    let mut end = turn();
+    let mut end = request();
     let mut change = succeeded(&task);
     change.output = Some(Bytes::from(&b"out"[..]));
     (end.worker, end.changes) = (Some(worker), vec![change]);
@@ -148,12 +148,12 @@ fn what_was_queued_is_written_although_the_store_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let mut turn = turn();
-    turn.submits = (0..100).map(|_| new_run(&plan("w"), b"in")).collect();
+    let mut request = request();
+    request.submits = (0..100).map(|_| new_run(&plan("w"), b"in")).collect();
     runtime.block_on(async {
         let store = open(&path);
         // Asked for and not waited for.
-        let mut asked = store.turn(Arc::new(turn));
+        let mut asked = store.request(Arc::new(request));
         let polled =
             std::future::poll_fn(|context| asked.as_mut().poll(context).map(|_| ()).into());
         let _: std::task::Poll<()> = polled.await;

@@ -239,8 +239,11 @@ async fn task_with_counts_and_times_at_the_end_of_their_range_is_claimed_and_end
     let claimed = claim(&store, worker, 1).await;
     assert_eq!((claimed.len(), claimed[0].life.entries), (1, u32::MAX));
     let changes = vec![crate::support::succeeded(&claimed[0])];
-    let turn =
-        tidegate_core::store::Turn { worker: Some(worker), changes, ..crate::support::turn() };
-    let ended = crate::support::take(&store, turn).await.unwrap().ended;
+    let request = tidegate_core::store::Request {
+        worker: Some(worker),
+        changes,
+        ..crate::support::request()
+    };
+    let ended = crate::support::take(&store, request).await.unwrap().ended;
     assert_eq!(ended.len(), 1);
 }

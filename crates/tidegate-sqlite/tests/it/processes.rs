@@ -1,8 +1,8 @@
 //! Several users of one file, in one process and in several.
 
 use crate::support::{
-    assert_passed, assert_sound, child, child_of, claim, enlist, new_run, open, plan, submit, take,
-    turn,
+    assert_passed, assert_sound, child, child_of, claim, enlist, new_run, open, plan, request,
+    submit, take,
 };
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::{RunsPage, Store};
 use tidegate_sqlite::SqliteStore;
 
-/// Runs that each of several users submits, one turn for each.
+/// Runs that each of several users submits, one request for each.
 const EACH: usize = 100;
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -94,10 +94,10 @@ fn a_worker_is_dead_when_its_process_was_killed_and_not_before() {
     assert_eq!(block_on(store.dead()).unwrap(), [worker]);
 
     // Its task is taken over, and then nothing is left of it.
-    let mut recover = turn();
+    let mut recover = request();
     recover.recover = Some(worker);
-    let turned = block_on(take(&store, recover)).unwrap();
-    assert_eq!(turned.recovered, 1);
+    let reply = block_on(take(&store, recover)).unwrap();
+    assert_eq!(reply.recovered, 1);
     assert_eq!(block_on(store.dead()).unwrap(), []);
     let lock = folder.path().join(format!("jobs.db-workers/{}.lock", worker.0));
     assert!(!lock.exists());
@@ -122,7 +122,7 @@ async fn a_worker_of_another_handle_is_alive_until_that_is_closed() {
 }
 
 #[tokio::test]
-async fn what_others_add_is_seen_at_the_next_turn() {
+async fn what_others_add_is_seen_at_the_next_request() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let (one, two) = (open(&path), open(&path));
@@ -133,19 +133,19 @@ async fn what_others_add_is_seen_at_the_next_turn() {
     // A run in a lane that is known to be empty, and a run in a lane that is not known at all.
     submit(&two, b"in").await.unwrap();
     assert_eq!(claim(&one, worker, 9).await.len(), 1);
-    let mut other = turn();
+    let mut other = request();
     other.submits = vec![new_run(&plan("other"), b"in")];
     take(&two, other).await.unwrap();
     assert_eq!(claim(&one, worker, 9).await.len(), 1);
     // A pause that somebody else has begun.
-    let mut pause = turn();
+    let mut pause = request();
     use tidegate_core::store::{Operation, Scope};
     pause.operations = vec![Operation::Pause(Scope::Queue("default".to_owned()))];
     take(&two, pause).await.unwrap();
     submit(&two, b"in").await.unwrap();
     assert_eq!(claim(&one, worker, 9).await.len(), 0);
     // A worker that somebody else has enlisted.
-    let mut unpause = turn();
+    let mut unpause = request();
     unpause.operations = vec![Operation::Unpause(Scope::Queue("default".to_owned()))];
     take(&two, unpause).await.unwrap();
     let worker = enlist(&one).await;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidegate_core::lifecycle::{Event, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
-    Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Store, StoreError, Turn, TurnId,
-    Turned,
+    Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Reply, Request, RequestId, Store,
+    StoreError,
 };
 use tidegate_core::{RunId, Timestamp};
 use tidegate_sqlite::{Options, SqliteStore, Synchronous};
@@ -36,8 +36,8 @@ pub(crate) fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000) + Duration::from_secs(seconds)
 }
 
-pub(crate) fn turn() -> Turn {
-    Turn::new(TurnId(unique()), at(0))
+pub(crate) fn request() -> Request {
+    Request::new(RequestId(unique()), at(0))
 }
 
 pub(crate) fn new_run(plan: &Arc<Plan>, input: &[u8]) -> NewRun {
@@ -59,16 +59,16 @@ pub(crate) fn plan_of(workflow: &str, task: TaskPlan) -> Arc<Plan> {
     Arc::new(Plan::new(workflow, graph, OnFailure::default(), vec![task]))
 }
 
-pub(crate) async fn take(store: &SqliteStore, turn: Turn) -> Result<Turned, StoreError> {
-    store.turn(Arc::new(turn)).await
+pub(crate) async fn take(store: &SqliteStore, request: Request) -> Result<Reply, StoreError> {
+    store.request(Arc::new(request)).await
 }
 
 /// Submits one run.
 pub(crate) async fn submit(store: &SqliteStore, input: &[u8]) -> Result<RunId, StoreError> {
-    let mut turn = turn();
-    turn.submits = vec![new_run(&plan("w"), input)];
-    let turned = take(store, turn).await?;
-    Ok(turned.submits[0].as_ref().unwrap().id)
+    let mut request = request();
+    request.submits = vec![new_run(&plan("w"), input)];
+    let reply = take(store, request).await?;
+    Ok(reply.submits[0].as_ref().unwrap().id)
 }
 
 pub(crate) async fn enlist(store: &SqliteStore) -> WorkerId {
@@ -93,10 +93,10 @@ pub(crate) async fn enlist_for(
 }
 
 pub(crate) async fn claim(store: &SqliteStore, worker: WorkerId, units: u32) -> Vec<Claimed> {
-    let mut turn = turn();
-    turn.worker = Some(worker);
-    turn.claim = Claim { units, ahead: 0, heaviest: 1, room: u32::MAX };
-    take(store, turn).await.unwrap().claimed
+    let mut request = request();
+    request.worker = Some(worker);
+    request.claim = Claim { units, ahead: 0, heaviest: 1, room: u32::MAX };
+    take(store, request).await.unwrap().claimed
 }
 
 pub(crate) fn succeeded(task: &Claimed) -> Change {

@@ -2,7 +2,7 @@
 
 use crate::support::{
     assert_passed, assert_sound, child_in_small_world, child_of, claim, enlist, open, options,
-    submit, succeeded, take, turn,
+    request, submit, succeeded, take,
 };
 use rusqlite::Connection;
 use std::fs;
@@ -126,20 +126,20 @@ async fn somebody_who_keeps_the_database_locked_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_panic_in_a_turn_fails_that_turn_alone() {
+async fn a_panic_in_a_request_fails_that_request_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let store = Arc::new(open(&path));
     let worker = enlist(&store).await;
     submit(&store, b"in").await.unwrap();
     let task = claim(&store, worker, 1).await.remove(0);
-    let mut end = turn();
+    let mut end = request();
     (end.worker, end.changes) = (Some(worker), vec![succeeded(&task)]);
     take(&store, end).await.unwrap();
     // The row contradicts itself: it is over, and somebody owns it. Core asserts that it does not.
     let other = Connection::open(&path).unwrap();
     other.execute("UPDATE task SET worker = ?1", [worker.0 as i64]).unwrap();
-    let mut bad = turn();
+    let mut bad = request();
     bad.recover = Some(worker);
     let others = [b"1", b"2", b"3"].map(|input| {
         let store = store.clone();

@@ -1,7 +1,7 @@
 //! Waits, signals, limits and words: that they are there after closing and opening.
 
 use crate::support::{
-    assert_sound, at, claim, enlist, new_run, open, plan, plan_of, submit, succeeded, take, turn,
+    assert_sound, at, claim, enlist, new_run, open, plan, plan_of, request, submit, succeeded, take,
 };
 use rusqlite::Connection;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::limit::{Limit, LimitState};
 use tidegate_core::plan::{LimitUse, Plan, TaskPlan};
 use tidegate_core::store::{
-    Bytes, Change, Claim, Claimed, Operation, OperationOutcome, Store, Turn, Turned,
+    Bytes, Change, Claim, Claimed, Operation, OperationOutcome, Reply, Request, Store,
 };
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome};
 use tidegate_sqlite::SqliteStore;
@@ -53,25 +53,25 @@ pub(crate) fn parks(task: &Claimed, name: &str) -> Change {
 }
 
 pub(crate) fn signal(run: RunId, name: &str, body: &str) -> Operation {
-    let id = u128::from(turn().id.0);
+    let id = u128::from(request().id.0);
     Operation::Signal(NewSignal { id, run, name: name.into(), body: Some(bytes(body)) })
 }
 
-pub(crate) async fn says(store: &SqliteStore, worker: WorkerId, changes: Vec<Change>) -> Turned {
-    take(store, Turn { worker: Some(worker), changes, ..turn() }).await.unwrap()
+pub(crate) async fn says(store: &SqliteStore, worker: WorkerId, changes: Vec<Change>) -> Reply {
+    take(store, Request { worker: Some(worker), changes, ..request() }).await.unwrap()
 }
 
-pub(crate) async fn asks(store: &SqliteStore, operation: Operation) -> Turned {
-    let turned = take(store, Turn { operations: vec![operation], ..turn() }).await.unwrap();
-    assert_eq!(turned.operations, [OperationOutcome::Yes]);
-    turned
+pub(crate) async fn asks(store: &SqliteStore, operation: Operation) -> Reply {
+    let reply = take(store, Request { operations: vec![operation], ..request() }).await.unwrap();
+    assert_eq!(reply.operations, [OperationOutcome::Yes]);
+    reply
 }
 
 /// Submits a run of this plan.
 pub(crate) async fn submit_plan(store: &SqliteStore, plan: &Arc<Plan>) -> RunId {
     let submits = vec![new_run(plan, b"in")];
-    let turned = take(store, Turn { submits, ..turn() }).await.unwrap();
-    turned.submits[0].as_ref().unwrap().id
+    let reply = take(store, Request { submits, ..request() }).await.unwrap();
+    reply.submits[0].as_ref().unwrap().id
 }
 
 fn state(limit: &Limit, in_use: u32, waiting: u64) -> LimitState {
@@ -127,8 +127,8 @@ async fn signals_wait_in_order_for_whoever_opens_the_store_next() {
     let second = WaitId::new(WaitKind::Signal, "go", 1);
     let ids = [signal_id("go"), second];
     let ops = ids.map(|id| begin(id, Awaited::Signal)).into();
-    let turned = says(&store, worker, vec![waits(&task, ops)]).await;
-    let values = turned.answers.into_iter().map(|(_, _, answer)| answer.outcome);
+    let reply = says(&store, worker, vec![waits(&task, ops)]).await;
+    let values = reply.answers.into_iter().map(|(_, _, answer)| answer.outcome);
     let value = |text| Some(WaitOutcome::Value(Some(bytes(text))));
     assert_eq!(values.collect::<Vec<_>>(), [value("1"), value("3")]);
     let select = "SELECT signal FROM wait ORDER BY occurrence";
@@ -157,7 +157,7 @@ async fn a_limit_is_held_across_opening_until_its_holder_is_recovered() {
     assert_eq!(store.counts().await.unwrap().limited, 1);
     let worker = enlist(&store).await;
     assert!(claim(&store, worker, 2).await.is_empty());
-    let mut recover = turn();
+    let mut recover = request();
     (recover.worker, recover.recover) = (Some(worker), Some(dead));
     take(&store, recover).await.unwrap();
     assert_eq!(claim(&store, worker, 2).await.len(), 1);
@@ -167,7 +167,7 @@ async fn a_limit_is_held_across_opening_until_its_holder_is_recovered() {
     asks(&store, Operation::Declare(odd.clone())).await;
     store.close().await;
     let store = open(&path);
-    let again = Turn { operations: vec![Operation::Declare(odd)], ..turn() };
+    let again = Request { operations: vec![Operation::Declare(odd)], ..request() };
     assert_eq!(take(&store, again).await.unwrap().operations, [OperationOutcome::Already]);
     assert_sound(&store).await;
 }
@@ -187,9 +187,9 @@ async fn a_rate_that_is_used_up_is_remembered_with_its_alarm() {
 
     let store = open(&path);
     let worker = enlist(&store).await;
-    assert_eq!(take(&store, turn()).await.unwrap().alarm, Some(at(60)));
+    assert_eq!(take(&store, request()).await.unwrap().alarm, Some(at(60)));
     assert_sound(&store).await;
-    let mut later = Turn { worker: Some(worker), now: at(60), ..turn() };
+    let mut later = Request { worker: Some(worker), now: at(60), ..request() };
     later.claim = Claim { units: 2, ahead: 0, heaviest: 1, room: u32::MAX };
     assert_eq!(take(&store, later).await.unwrap().claimed.len(), 1);
     assert_sound(&store).await;

@@ -6,22 +6,22 @@ use tidegate_core::RunId;
 use tidegate_core::graph::{RunOutcome, When};
 use tidegate_core::lifecycle::{Event, Kind, Reason, State, WorkerId};
 use tidegate_core::store::{
-    Applied, Change, Claimed, Happened, NewRun, Operation, OperationOutcome, Scope, Told, Turned,
+    Applied, Change, Claimed, Happened, NewRun, Operation, OperationOutcome, Reply, Scope, Told,
 };
 
 /// Cancels the run and checks what holds in every state.
-async fn cancel(world: &mut World, run: RunId) -> Turned {
+async fn cancel(world: &mut World, run: RunId) -> Reply {
     world.advance(SECOND);
-    let turned = world.perform_operation(Operation::Cancel(run)).await;
+    let reply = world.perform_operation(Operation::Cancel(run)).await;
     let view = world.view(run).await;
     assert_eq!(view.run.ended, Some((RunOutcome::Cancelled, world.now())));
     for task in &view.tasks {
         assert!(task.life.state.kind().is_terminal());
         assert!(task.ended_at.is_some());
     }
-    assert_eq!(turned.ended.len(), 1);
+    assert_eq!(reply.ended.len(), 1);
     assert_eq!(world.ask(Operation::Cancel(run)).await.operations, [OperationOutcome::Already]);
-    turned
+    reply
 }
 
 /// Whatever is said of the task now changes nothing.
@@ -37,10 +37,10 @@ async fn is_final(world: &mut World, worker: WorkerId, run: RunId, task: &Claime
         change::stopped(task),
     ];
     for change in all {
-        let turned = world.say(worker, change).await;
+        let reply = world.say(worker, change).await;
         let actual = Some(before.tasks[0].life.clone());
-        assert_eq!(turned.changes, [Applied::Lost { actual }]);
-        assert!(turned.records.is_empty() && turned.ended.is_empty());
+        assert_eq!(reply.changes, [Applied::Lost { actual }]);
+        assert!(reply.records.is_empty() && reply.ended.is_empty());
     }
     assert_eq!(world.view(run).await, before);
     assert_eq!(world.output(task.key).await, None);
@@ -56,13 +56,13 @@ pub async fn a_run_that_nobody_has_taken_is_over_at_once(world: &mut World) {
         if paused {
             world.perform_operation(Operation::Pause(Scope::Run(run))).await;
         }
-        let turned = cancel(world, run).await;
-        assert_eq!((turned.told.len(), turned.alarm), (0, None));
+        let reply = cancel(world, run).await;
+        assert_eq!((reply.told.len(), reply.alarm), (0, None));
         for at in 0..2 {
             assert_eq!(world.life(run, at).await.state, State::Cancelled(Reason::User));
         }
-        assert_eq!(turned.records.len(), 2);
-        for record in &turned.records {
+        assert_eq!(reply.records.len(), 2);
+        for record in &reply.records {
             assert_eq!((record.what, record.reason), (Happened::Cancelled, Some(Reason::User)));
             assert_eq!((record.entry, record.worker, record.begun_at), (0, None, None));
         }
@@ -83,10 +83,10 @@ pub async fn a_run_that_a_worker_has_is_over_at_once_and_the_worker_is_told(worl
             world.tell(worker, change::defer(&task, SECOND, "x")).await;
         }
         assert_eq!(world.kinds(run).await, [state]);
-        let turned = cancel(world, run).await;
+        let reply = cancel(world, run).await;
         let (fence, kind) = (task.life.fence, Kind::Cancelled);
-        assert_eq!(turned.told, [Told { task: task.key, fence, worker, kind }], "{state}");
-        let record = &turned.records[0];
+        assert_eq!(reply.told, [Told { task: task.key, fence, worker, kind }], "{state}");
+        let record = &reply.records[0];
         assert_eq!((record.worker, record.attempt), (Some(worker), 1));
         assert_eq!(record.begun_at.is_some(), state != Kind::Claimed);
         is_final(world, worker, run, &task).await;
@@ -101,8 +101,8 @@ pub async fn a_parked_run_is_over_at_once(world: &mut World) {
     let task = world.claim_one(worker).await;
     let wake = world.now() + SECOND * 10;
     world.tell(worker, change::park(&task, Some(wake))).await;
-    let turned = cancel(world, run).await;
-    assert_eq!((turned.told.len(), turned.alarm), (0, None));
+    let reply = cancel(world, run).await;
+    assert_eq!((reply.told.len(), reply.alarm), (0, None));
     is_final(world, worker, run, &task).await;
     world.advance(SECOND * 20);
     assert!(world.claim(worker, 9).await.is_empty());
@@ -114,24 +114,24 @@ pub async fn a_run_in_back_off_is_over_at_once(world: &mut World) {
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
     world.tell(worker, change::fail(&task)).await;
-    let turned = cancel(world, run).await;
-    assert_eq!(turned.alarm, None);
-    assert_eq!(turned.records[0].attempt, 2);
+    let reply = cancel(world, run).await;
+    assert_eq!(reply.alarm, None);
+    assert_eq!(reply.records[0].attempt, 2);
     is_final(world, worker, run, &task).await;
 }
 
-pub async fn a_cancelled_run_stays_cancelled_in_the_turn_that_finishes_it(world: &mut World) {
+pub async fn a_cancelled_run_stays_cancelled_in_the_request_that_finishes_it(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
     cancel(world, run).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed(&task));
-    turn.claim = claim(1, 1);
-    let turned = world.take(turn).await;
-    assert_ne!(turned.changes, [Applied::Yes]);
-    assert!(turned.claimed.is_empty());
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed(&task));
+    request.claim = claim(1, 1);
+    let reply = world.take(request).await;
+    assert_ne!(reply.changes, [Applied::Yes]);
+    assert!(reply.claimed.is_empty());
 }
 
 pub async fn cancelling_spares_what_has_ended_and_cancels_clean_up(world: &mut World) {
@@ -142,9 +142,9 @@ pub async fn cancelling_spares_what_has_ended_and_cancels_clean_up(world: &mut W
     let a = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&a)).await;
     world.claim_one(worker).await;
-    let turned = cancel(world, run).await;
+    let reply = cancel(world, run).await;
     assert_eq!(world.kinds(run).await, [Kind::Succeeded, Kind::Cancelled, Kind::Cancelled]);
-    assert_eq!((turned.told.len(), turned.records.len()), (1, 2));
+    assert_eq!((reply.told.len(), reply.records.len()), (1, 2));
 }
 
 pub async fn a_failing_run_that_is_cancelled_counts_as_cancelled(world: &mut World) {
@@ -166,9 +166,9 @@ pub async fn tasks_behind_the_first_are_over_too_whatever_their_worker_says(worl
     cancel(world, run).await;
     let before = world.view(run).await;
     for task in tasks.iter().rev() {
-        let turned = world.say(worker, change::succeed(task)).await;
+        let reply = world.say(worker, change::succeed(task)).await;
         let actual = Some(before.tasks[task.index.as_usize()].life.clone());
-        assert_eq!(turned.changes, [Applied::Lost { actual }]);
+        assert_eq!(reply.changes, [Applied::Lost { actual }]);
     }
     assert_eq!(world.view(run).await, before);
 }
@@ -186,18 +186,20 @@ pub async fn a_run_that_is_over_or_unknown_cannot_be_cancelled(world: &mut World
     assert_eq!(world.ask(Operation::Cancel(nobody)).await.operations, [OperationOutcome::Unknown]);
 }
 
-/// The report was there first: whatever stands in one turn happens as if in two.
-pub async fn a_run_that_ends_in_the_turn_that_cancels_it_has_ended_as_it_says(world: &mut World) {
+/// The report was there first: whatever stands in one request happens as if in two.
+pub async fn a_run_that_ends_in_the_request_that_cancels_it_has_ended_as_it_says(
+    world: &mut World,
+) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed(&task));
-    turn.operations.push(Operation::Cancel(run));
-    let turned = world.take(turn).await;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed(&task));
+    request.operations.push(Operation::Cancel(run));
+    let reply = world.take(request).await;
     assert_eq!(
-        (&turned.changes[..], &turned.operations[..]),
+        (&reply.changes[..], &reply.operations[..]),
         (&[Applied::Yes][..], &[OperationOutcome::Already][..])
     );
     assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Succeeded, world.now())));

@@ -55,14 +55,14 @@ pub async fn a_task_begins_a_run_and_is_told_of_its_end(world: &mut World) {
     assert_eq!(world.kinds(child).await, [Kind::Ready]);
     let its = world.claim_one(below).await;
     world.tell(below, change::succeed(&its)).await;
-    let turn = world.turn_of(above);
-    assert_eq!(world.take(turn).await.ask_again, [(task.key, task.life.fence)]);
+    let request = world.request_of(above);
+    assert_eq!(world.take(request).await.ask_again, [(task.key, task.life.fence)]);
     let again = world.child_of(&task, &its.plan, 0);
     let ended = Some(WaitOutcome::Ended(RunOutcome::Succeeded));
     assert_eq!(world.asks(above, &task, ask::child(again)).await, ended);
 }
 
-pub async fn a_child_is_taken_in_the_turn_that_begins_it_and_its_end_is_the_answer(
+pub async fn a_child_is_taken_in_the_request_that_begins_it_and_its_end_is_the_answer(
     world: &mut World,
 ) {
     let (parent, plan) = (one().build(), child_plan());
@@ -70,13 +70,13 @@ pub async fn a_child_is_taken_in_the_turn_that_begins_it_and_its_end_is_the_answ
     world.submit(&parent).await;
     let task = world.claim_one(worker).await;
     let new = world.child_of(&task, &plan, 0);
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::asks(&task, [ask::child(new)]));
-    turn.claim = claim(1, 0);
-    let its = world.take(turn).await.claimed.remove(0);
+    let mut request = world.request_of(worker);
+    request.changes.push(change::asks(&task, [ask::child(new)]));
+    request.claim = claim(1, 0);
+    let its = world.take(request).await.claimed.remove(0);
     assert!(its.awaited && !task.awaited);
-    let turned = world.tell(worker, change::fail(&its)).await;
-    let [(key, fence, answer)] = &turned.answers[..] else { panic!("{:?}", turned.answers) };
+    let reply = world.tell(worker, change::fail(&its)).await;
+    let [(key, fence, answer)] = &reply.answers[..] else { panic!("{:?}", reply.answers) };
     assert_eq!((*key, *fence, &answer.id), (task.key, task.life.fence, &first_child()));
     assert_eq!(answer.outcome, Some(WaitOutcome::Ended(RunOutcome::Failed)));
 }
@@ -129,18 +129,18 @@ pub async fn a_later_entry_finds_its_child_and_begins_no_other(world: &mut World
     assert_eq!(world.view(run).await.run.ended, None);
 }
 
-pub async fn a_child_begun_in_a_turn_whose_answer_was_lost_is_not_doubled(world: &mut World) {
+pub async fn a_child_begun_in_a_request_whose_answer_was_lost_is_not_doubled(world: &mut World) {
     let (parent, plan) = (one().build(), child_plan());
     let worker = world.worker(&[&parent]).await;
     world.submit(&parent).await;
     let task = world.claim_one(worker).await;
     let new = world.child_of(&task, &plan, 0);
     let child = new.id;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::asks(&task, [ask::child(new)]));
-    for turned in world.take_twice(turn).await {
-        assert_eq!(turned.answers.len(), 1);
-        assert_eq!(turned.answers[0].2.outcome, None);
+    let mut request = world.request_of(worker);
+    request.changes.push(change::asks(&task, [ask::child(new)]));
+    for reply in world.take_twice(request).await {
+        assert_eq!(reply.answers.len(), 1);
+        assert_eq!(reply.answers[0].2.outcome, None);
     }
     assert_eq!(world.view(child).await.run.parent, Some(task.key));
     assert_eq!(world.store().counts().await.expect("they are counted").ready, 1);
@@ -153,9 +153,9 @@ pub async fn a_task_that_asks_for_another_child_at_the_same_place_is_refused(wor
     let another = new.id;
     let why = refused(world.asks(above, &task, ask::child(new.clone())).await);
     assert!(why.contains("another workflow"), "{why}");
-    let mut turn = world.turn_of(above);
-    turn.submits.push(new);
-    let refusal = world.take(turn).await.submits.remove(0);
+    let mut request = world.request_of(above);
+    request.submits.push(new);
+    let refusal = world.take(request).await.submits.remove(0);
     assert!(matches!(refusal, Err(Refusal::Unwaitable(why)) if why.contains("another workflow")));
     assert_eq!(world.store().run(another).await.expect("it can be looked for"), None);
 }
@@ -165,9 +165,9 @@ pub async fn only_who_runs_begins_children(world: &mut World) {
     let stale = world.child_of(&task, &plan, 1);
     let id = stale.id;
     world.tell(above, change::hand_back(&task)).await;
-    let mut turn = world.turn_of(above);
-    turn.submits.push(stale);
-    assert_eq!(world.take(turn).await.submits, [Err(Refusal::ParentGone)]);
+    let mut request = world.request_of(above);
+    request.submits.push(stale);
+    assert_eq!(world.take(request).await.submits, [Err(Refusal::ParentGone)]);
     assert_eq!(world.store().run(id).await.expect("it can be looked for"), None);
 }
 
@@ -226,12 +226,12 @@ pub async fn a_child_is_cancelled_when_it_is_not_waited_for_any_more(world: &mut
     let Family { above, below, task, child, plan, .. } = family(world, one()).await;
     let its = world.claim_one(below).await;
     let close = change::asks(&task, [WaitOp::Close(first_child())]);
-    let turned = world.tell(above, close).await;
-    assert!(turned.answers.is_empty(), "nobody waits for its end");
-    assert_eq!(turned.told.len(), 1);
+    let reply = world.tell(above, close).await;
+    assert!(reply.answers.is_empty(), "nobody waits for its end");
+    assert_eq!(reply.told.len(), 1);
     assert_eq!(world.life(child, 0).await.state, State::Cancelled(Reason::Upstream));
-    let turn = world.turn_of(below);
-    assert_eq!(world.take(turn).await.told[0].task, its.key);
+    let request = world.request_of(below);
+    assert_eq!(world.take(request).await.told[0].task, its.key);
     // It can begin another in its place.
     let new = world.child_of(&task, &plan, 0);
     let next = new.id;
@@ -303,8 +303,8 @@ pub async fn a_parents_success_leaves_its_child_alone(world: &mut World) {
         Some(RunOutcome::Succeeded)
     );
     let its = world.claim_one(below).await;
-    let turned = world.tell(below, change::succeed(&its)).await;
-    assert!(turned.answers.is_empty() && turned.ask_again.is_empty());
+    let reply = world.tell(below, change::succeed(&its)).await;
+    assert!(reply.answers.is_empty() && reply.ask_again.is_empty());
     assert_eq!(world.kinds(child).await, [Kind::Succeeded]);
 }
 
@@ -387,14 +387,14 @@ pub async fn a_claim_of_what_is_awaited_takes_nothing_else(world: &mut World) {
     assert_eq!(taken.iter().map(|task| task.run).collect::<Vec<_>>(), [child]);
     assert!(taken[0].awaited);
     assert!(world.claim_with(below, only()).await.claimed.is_empty());
-    let mut turn = world.turn_of(below);
-    turn.submits.push(world.new_run(&plan));
-    turn.claim = only();
-    let turned = world.take(turn).await;
-    assert!(turned.claimed.is_empty(), "nor what becomes ready in this turn");
-    let new = turned.submits[0].as_ref().expect("it is accepted").id;
+    let mut request = world.request_of(below);
+    request.submits.push(world.new_run(&plan));
+    request.claim = only();
+    let reply = world.take(request).await;
+    assert!(reply.claimed.is_empty(), "nor what becomes ready in this request");
+    let new = reply.submits[0].as_ref().expect("it is accepted").id;
     world.perform_operation(Operation::Cancel(new)).await;
-    // From when somebody waits for it, it is awaited, in that turn and later.
+    // From when somebody waits for it, it is awaited, in that request and later.
     let both = world.worker(&[&plan, &task.plan]).await;
     world.submit(&task.plan).await;
     let waits = world.claim(both, 1).await.remove(0);
@@ -403,10 +403,10 @@ pub async fn a_claim_of_what_is_awaited_takes_nothing_else(world: &mut World) {
         false => (waits, world.claim(both, 1).await.remove(0)),
     };
     world.tell(both, change::hand_back(&alone)).await;
-    let mut turn = world.turn_of(both);
-    turn.changes.push(change::asks(&waits, [ask::run(alone.run)]));
-    turn.claim = only();
-    let taken = world.take(turn).await.claimed;
+    let mut request = world.request_of(both);
+    request.changes.push(change::asks(&waits, [ask::run(alone.run)]));
+    request.claim = only();
+    let taken = world.take(request).await.claimed;
     assert_eq!(keys(&taken), [alone.key]);
     assert!(taken[0].awaited);
 }
@@ -422,10 +422,10 @@ pub async fn what_is_awaited_comes_in_beyond_the_room_there_is_for_others(world:
     let child = new.id;
     assert_eq!(world.asks(above, &task, ask::child(new)).await, None);
     let little = Claim { room: 1, ..claim(4, 0) };
-    let turned = world.claim_with(below, little).await;
-    let taken: Vec<_> = turned.claimed.iter().map(|task| task.run).collect();
+    let reply = world.claim_with(below, little).await;
+    let taken: Vec<_> = reply.claimed.iter().map(|task| task.run).collect();
     assert_eq!(taken, [others[0], child], "the second of the others is passed over");
-    assert!(turned.more);
+    assert!(reply.more);
 }
 
 pub async fn what_was_ready_before_somebody_waited_for_it_is_awaited_too(world: &mut World) {
@@ -472,16 +472,16 @@ pub async fn a_task_may_have_many_children(world: &mut World) {
     let worker = world.worker(&[&parent, &plan]).await;
     world.submit(&parent).await;
     let task = world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
+    let mut request = world.request_of(worker);
     let children: Vec<_> = (0..500).map(|at| world.child_of(&task, &plan, at)).collect();
-    turn.changes.push(change::asks(&task, children.into_iter().map(ask::child)));
-    turn.claim = claim(500, 0);
-    let its = world.take(turn).await.claimed;
+    request.changes.push(change::asks(&task, children.into_iter().map(ask::child)));
+    request.claim = claim(500, 0);
+    let its = world.take(request).await.claimed;
     assert_eq!(its.len(), 500);
-    let mut turn = world.turn_of(worker);
-    turn.changes = its.iter().map(change::succeed).collect();
-    let turned = world.take(turn).await;
-    assert_eq!((turned.ended.len(), turned.answers.len()), (500, 500));
+    let mut request = world.request_of(worker);
+    request.changes = its.iter().map(change::succeed).collect();
+    let reply = world.take(request).await;
+    assert_eq!((reply.ended.len(), reply.answers.len()), (500, 500));
     world.tell(worker, change::fail(&task)).await;
 }
 
@@ -498,15 +498,15 @@ pub async fn a_run_of_items_is_such_a_child(world: &mut World) {
         items: vec![tidegate_core::store::Bytes::from(&b"x"[..]); 2],
         ..world.new_run(&Arc::new(items))
     };
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(new);
-    turn.claim = claim(2, 0);
-    let items = world.take(turn).await.claimed;
+    let mut request = world.request_of(worker);
+    request.submits.push(new);
+    request.claim = claim(2, 0);
+    let items = world.take(request).await.claimed;
     assert!(items.iter().all(|item| item.awaited));
-    let turned = world.tell(worker, change::succeed(&items[0])).await;
-    assert!(turned.answers.is_empty());
-    let turned = world.tell(worker, change::succeed(&items[1])).await;
-    assert_eq!(turned.answers.len(), 1);
-    assert_eq!(turned.answers[0].2.id, wait);
-    assert_eq!(turned.answers[0].2.outcome, Some(WaitOutcome::Ended(RunOutcome::Succeeded)));
+    let reply = world.tell(worker, change::succeed(&items[0])).await;
+    assert!(reply.answers.is_empty());
+    let reply = world.tell(worker, change::succeed(&items[1])).await;
+    assert_eq!(reply.answers.len(), 1);
+    assert_eq!(reply.answers[0].2.id, wait);
+    assert_eq!(reply.answers[0].2.outcome, Some(WaitOutcome::Ended(RunOutcome::Succeeded)));
 }

@@ -70,21 +70,21 @@ pub async fn the_priority_of_a_task_adds_to_that_of_its_run(world: &mut World) {
     assert_eq!(taken[0].order, world.now() - SECOND * 11);
 }
 
-pub async fn what_waits_longer_is_taken_before_what_is_submitted_in_the_same_turn(
+pub async fn what_waits_longer_is_taken_before_what_is_submitted_in_the_same_request(
     world: &mut World,
 ) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     let waiting = world.submit(&plan).await.id;
     world.advance(SECOND * 5);
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(world.new_run(&plan));
-    turn.submits.push(NewRun { priority: 6, ..world.new_run(&plan) });
-    let (new, eager) = (turn.submits[0].id, turn.submits[1].id);
-    turn.claim = claim(2, 0);
-    let turned = world.take(turn).await;
-    let taken: Vec<_> = turned.claimed.iter().map(|task| task.run).collect();
-    assert_eq!((taken, turned.more), (vec![eager, waiting], true));
+    let mut request = world.request_of(worker);
+    request.submits.push(world.new_run(&plan));
+    request.submits.push(NewRun { priority: 6, ..world.new_run(&plan) });
+    let (new, eager) = (request.submits[0].id, request.submits[1].id);
+    request.claim = claim(2, 0);
+    let reply = world.take(request).await;
+    let taken: Vec<_> = reply.claimed.iter().map(|task| task.run).collect();
+    assert_eq!((taken, reply.more), (vec![eager, waiting], true));
     assert_eq!(world.kinds(new).await, [Kind::Ready]);
 }
 
@@ -96,15 +96,15 @@ pub async fn what_is_too_heavy_for_a_worker_hides_nobody(world: &mut World) {
     }
     world.advance(SECOND);
     let run = world.submit(&light).await.id;
-    let turned = world.claim_with(worker, Claim { heaviest: 8, ..claim(8, 1) }).await;
-    assert_eq!(turned.claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [run]);
-    assert!(!turned.more, "what it can never run is not more for it");
+    let reply = world.claim_with(worker, Claim { heaviest: 8, ..claim(8, 1) }).await;
+    assert_eq!(reply.claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [run]);
+    assert!(!reply.more, "what it can never run is not more for it");
 
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(world.new_run(&heavy));
-    turn.claim = Claim { heaviest: 8, ..claim(99, 1) };
-    let turned = world.take(turn).await;
-    assert!(turned.claimed.is_empty() && !turned.more);
+    let mut request = world.request_of(worker);
+    request.submits.push(world.new_run(&heavy));
+    request.claim = Claim { heaviest: 8, ..claim(99, 1) };
+    let reply = world.take(request).await;
+    assert!(reply.claimed.is_empty() && !reply.more);
 }
 
 pub async fn what_a_worker_does_not_know_hides_nobody(world: &mut World) {
@@ -117,16 +117,16 @@ pub async fn what_a_worker_does_not_know_hides_nobody(world: &mut World) {
     }
     world.advance(SECOND);
     let run = world.submit(&known).await;
-    let turned = world.claim_with(worker, claim(4, 4)).await;
+    let reply = world.claim_with(worker, claim(4, 4)).await;
     let b = known.graph().find("b").expect("it is in the plan");
-    assert_eq!(keys(&turned.claimed), [run.key.task(b)]);
-    assert!(!turned.more);
+    assert_eq!(keys(&reply.claimed), [run.key.task(b)]);
+    assert!(!reply.more);
 
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(world.new_run(&unknown));
-    turn.claim = claim(4, 4);
-    let turned = world.take(turn).await;
-    assert!(turned.claimed.is_empty() && !turned.more);
+    let mut request = world.request_of(worker);
+    request.submits.push(world.new_run(&unknown));
+    request.claim = claim(4, 4);
+    let reply = world.take(request).await;
+    assert!(reply.claimed.is_empty() && !reply.more);
 }
 
 pub async fn a_worker_that_can_do_whatever_there_is_gets_all_of_its_queues(world: &mut World) {
@@ -160,11 +160,11 @@ pub async fn a_queue_that_a_worker_does_not_serve_hides_nobody(world: &mut World
     }
     assert_eq!(order(world, worker).await, [ids[2], ids[4], ids[5]], "all its queues in one order");
 
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(NewRun { queue: "a".into(), ..world.new_run(&plan) });
-    turn.claim = claim(4, 4);
-    let turned = world.take(turn).await;
-    assert!(turned.claimed.is_empty() && !turned.more);
+    let mut request = world.request_of(worker);
+    request.submits.push(NewRun { queue: "a".into(), ..world.new_run(&plan) });
+    request.claim = claim(4, 4);
+    let reply = world.take(request).await;
+    assert!(reply.claimed.is_empty() && !reply.more);
 }
 
 pub async fn a_worker_begins_what_fits_into_its_units_by_weight(world: &mut World) {
@@ -174,13 +174,13 @@ pub async fn a_worker_begins_what_fits_into_its_units_by_weight(world: &mut Worl
         world.submit(plan).await;
         world.advance(SECOND);
     }
-    let turned = world.claim_with(worker, claim(4, 0)).await;
+    let reply = world.claim_with(worker, claim(4, 0)).await;
     let weights: Vec<_> =
-        turned.claimed.iter().map(|task| task.plan.task(task.index).weight).collect();
-    assert_eq!((weights, turned.more), (vec![3, 1], true), "a lighter one fills what is left");
+        reply.claimed.iter().map(|task| task.plan.task(task.index).weight).collect();
+    assert_eq!((weights, reply.more), (vec![3, 1], true), "a lighter one fills what is left");
 
-    let turned = world.claim_with(worker, claim(1, 1)).await;
-    let kinds: Vec<_> = turned.claimed.iter().map(|task| task.life.state.kind()).collect();
+    let reply = world.claim_with(worker, claim(1, 1)).await;
+    let kinds: Vec<_> = reply.claimed.iter().map(|task| task.life.state.kind()).collect();
     assert_eq!(kinds, [Kind::Claimed, Kind::Active], "what does not fit is taken ahead");
 }
 
@@ -188,13 +188,13 @@ pub async fn who_asks_for_nothing_gets_nothing(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     world.submit(&plan).await;
-    let turned = world.claim_with(worker, Claim::default()).await;
-    assert!(turned.claimed.is_empty());
-    let turned = world.claim_with(worker, claim(0, 0)).await;
-    assert!(turned.claimed.is_empty() && turned.more);
-    let mut turn = world.turn();
-    turn.claim = claim(9, 9);
-    assert!(world.take(turn).await.claimed.is_empty(), "nobody gets nothing");
+    let reply = world.claim_with(worker, Claim::default()).await;
+    assert!(reply.claimed.is_empty());
+    let reply = world.claim_with(worker, claim(0, 0)).await;
+    assert!(reply.claimed.is_empty() && reply.more);
+    let mut request = world.request();
+    request.claim = claim(9, 9);
+    assert!(world.take(request).await.claimed.is_empty(), "nobody gets nothing");
 }
 
 pub async fn a_worker_that_is_not_known_gets_nothing(world: &mut World) {
@@ -203,10 +203,10 @@ pub async fn a_worker_that_is_not_known_gets_nothing(world: &mut World) {
     world.submit(&plan).await;
     world.store().dismiss(worker).await.expect("it owns nothing");
     assert!(world.claim(worker, 9).await.is_empty());
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(world.new_run(&plan));
-    turn.claim = claim(9, 9);
-    assert!(world.take(turn).await.claimed.is_empty());
+    let mut request = world.request_of(worker);
+    request.submits.push(world.new_run(&plan));
+    request.claim = claim(9, 9);
+    assert!(world.take(request).await.claimed.is_empty());
 }
 
 pub async fn two_workers_never_get_the_same_task(world: &mut World) {
@@ -248,9 +248,9 @@ pub async fn what_was_taken_ahead_begins_when_its_worker_says_so(world: &mut Wor
     assert_eq!((life.started, life.fence), (Some(world.now()), Fence(1)));
 }
 
-/// Those that a turn has changed are still found as they were before it; they must not use up the
+/// Those that a request has changed are still found as they were before it; they must not use up the
 /// places of others.
-pub async fn what_a_turn_takes_away_hides_nobody(world: &mut World) {
+pub async fn what_a_request_takes_away_hides_nobody(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     let mut cancelled = Vec::new();
@@ -259,27 +259,27 @@ pub async fn what_a_turn_takes_away_hides_nobody(world: &mut World) {
     }
     world.advance(SECOND);
     let left = world.submit(&plan).await.id;
-    let mut turn = world.turn_of(worker);
-    turn.operations = cancelled.into_iter().map(Operation::Cancel).collect();
-    turn.claim = claim(1, 0);
-    let taken: Vec<_> = world.take(turn).await.claimed.iter().map(|task| task.run).collect();
+    let mut request = world.request_of(worker);
+    request.operations = cancelled.into_iter().map(Operation::Cancel).collect();
+    request.claim = claim(1, 0);
+    let taken: Vec<_> = world.take(request).await.claimed.iter().map(|task| task.run).collect();
     assert_eq!(taken, [left]);
 }
 
-/// The clocks of several machines are never the same, and one clock may be set back: what one turn
-/// has opened, a turn of an earlier time must not choke on.
+/// The clocks of several machines are never the same, and one clock may be set back: what one request
+/// has opened, a request of an earlier time must not choke on.
 pub async fn a_clock_that_goes_back_stops_nothing(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     let runs = [world.submit(&plan).await.id, world.submit(&plan).await.id];
-    let mut turn = world.turn_of(worker);
-    turn.now = turn.now - SECOND * 10;
-    turn.submits.push(world.new_run(&plan));
-    turn.claim = claim(9, 9);
-    world.take(turn).await;
+    let mut request = world.request_of(worker);
+    request.now = request.now - SECOND * 10;
+    request.submits.push(world.new_run(&plan));
+    request.claim = claim(9, 9);
+    world.take(request).await;
     world.advance(SECOND);
     let rest = world.claim(worker, 9).await;
-    assert!(rest.len() <= 2, "what was submitted in that turn was taken in it");
+    assert!(rest.len() <= 2, "what was submitted in that request was taken in it");
     for run in runs {
         assert_eq!(world.kinds(run).await, [Kind::Active]);
     }

@@ -26,12 +26,12 @@ pub async fn what_is_ready_for_too_long_times_out(world: &mut World) {
     world.advance(SECOND * 10 - INSTANT);
     assert!(world.look().await.ended.is_empty());
     world.advance(INSTANT);
-    let turned = world.claim_with(worker, claim(1, 1)).await;
-    assert!(turned.claimed.is_empty(), "it is over before it can be taken");
-    assert_eq!((turned.ended.len(), turned.alarm), (1, None));
+    let reply = world.claim_with(worker, claim(1, 1)).await;
+    assert!(reply.claimed.is_empty(), "it is over before it can be taken");
+    assert_eq!((reply.ended.len(), reply.alarm), (1, None));
     assert_eq!(world.life(run, 0).await.state, State::TimedOut(Reason::QueueTimeout));
     assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Failed, end)));
-    assert!(turned.told.is_empty(), "nobody has it");
+    assert!(reply.told.is_empty(), "nobody has it");
 }
 
 pub async fn what_was_taken_and_has_not_begun_times_out_too(world: &mut World) {
@@ -41,9 +41,9 @@ pub async fn what_was_taken_and_has_not_begun_times_out_too(world: &mut World) {
     world.advance(SECOND * 4);
     let task = world.claim_ahead(worker).await;
     world.advance(SECOND * 6);
-    let turned = world.look().await;
+    let reply = world.look().await;
     let (fence, kind) = (task.life.fence, Kind::TimedOut);
-    assert_eq!(turned.told, [Told { task: task.key, fence, worker, kind }]);
+    assert_eq!(reply.told, [Told { task: task.key, fence, worker, kind }]);
     let begun = world.say(worker, change::begin(&task)).await;
     let actual = Some(world.life(run, 0).await);
     assert_eq!(begun.changes, [Applied::Lost { actual }]);
@@ -54,9 +54,9 @@ pub async fn what_has_begun_has_no_queue_time_any_more(world: &mut World) {
     let plan = sketch.build();
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
-    let turned = world.claim_with(worker, claim(1, 0)).await;
-    assert_eq!(turned.alarm, None);
-    let task = &turned.claimed[0];
+    let reply = world.claim_with(worker, claim(1, 0)).await;
+    assert_eq!(reply.alarm, None);
+    let task = &reply.claimed[0];
     world.advance(SECOND * 100);
     world.look().await;
     world.tell(worker, change::hand_back(task)).await;
@@ -84,19 +84,19 @@ pub async fn a_deadline_counts_from_the_first_start(world: &mut World) {
     let run = world.submit(&plan).await.id;
     world.advance(SECOND * 1_000);
     assert_eq!(world.look().await.alarm, None, "it has not started");
-    let turned = world.claim_with(worker, claim(1, 0)).await;
+    let reply = world.claim_with(worker, claim(1, 0)).await;
     let end = world.now() + SECOND * 60;
-    assert_eq!(turned.alarm, Some(end));
-    let task = &turned.claimed[0];
+    assert_eq!(reply.alarm, Some(end));
+    let task = &reply.claimed[0];
     world.advance(SECOND * 30);
     world.tell(worker, change::hand_back(task)).await;
     let task = world.claim_one(worker).await;
     world.advance(SECOND * 30 - INSTANT);
     assert!(world.look().await.told.is_empty());
     world.advance(INSTANT);
-    let turned = world.look().await;
+    let reply = world.look().await;
     let (fence, kind) = (task.life.fence, Kind::TimedOut);
-    assert_eq!(turned.told, [Told { task: task.key, fence, worker, kind }]);
+    assert_eq!(reply.told, [Told { task: task.key, fence, worker, kind }]);
     assert_eq!(world.life(run, 0).await.state, State::TimedOut(Reason::Deadline));
     assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Failed, end)));
 
@@ -130,11 +130,11 @@ pub async fn a_deadline_ends_a_task_in_every_state_it_can_be_in(world: &mut Worl
         }
         assert_eq!(world.kinds(run).await, [state]);
         world.advance(SECOND * 60);
-        let turned = world.look().await;
+        let reply = world.look().await;
         assert_eq!(world.life(run, 0).await.state, State::TimedOut(Reason::Deadline), "{state}");
-        assert_eq!(turned.told.len(), usize::from(told && state != Kind::Parked), "{state}");
-        assert_eq!(turned.records.last().map(|last| last.what), Some(Happened::TimedOut));
-        assert_eq!(turned.alarm, None);
+        assert_eq!(reply.told.len(), usize::from(told && state != Kind::Parked), "{state}");
+        assert_eq!(reply.records.last().map(|last| last.what), Some(Happened::TimedOut));
+        assert_eq!(reply.alarm, None);
     }
 }
 
@@ -144,22 +144,22 @@ pub async fn the_alarm_is_the_earliest_of_all(world: &mut World) {
     assert_eq!(world.look().await.alarm, None);
     let start = world.now();
     world.submit(&mortal).await;
-    let turned = world.claim_with(worker, claim(1, 0)).await;
-    assert_eq!(turned.alarm, Some(start + SECOND * 60));
-    let mut turn = world.turn();
-    turn.submits.push(world.new_run(&impatient));
-    assert_eq!(world.take(turn).await.alarm, Some(start + SECOND * 10));
-    let mut turn = world.turn();
+    let reply = world.claim_with(worker, claim(1, 0)).await;
+    assert_eq!(reply.alarm, Some(start + SECOND * 60));
+    let mut request = world.request();
+    request.submits.push(world.new_run(&impatient));
+    assert_eq!(world.take(request).await.alarm, Some(start + SECOND * 10));
+    let mut request = world.request();
     let soon = start + SECOND * 5;
-    turn.submits.push(NewRun { not_before: Some(soon), ..world.new_run(&mortal) });
-    assert_eq!(world.take(turn).await.alarm, Some(soon));
+    request.submits.push(NewRun { not_before: Some(soon), ..world.new_run(&mortal) });
+    assert_eq!(world.take(request).await.alarm, Some(soon));
 
     world.advance(SECOND * 5);
     assert_eq!(world.look().await.alarm, Some(start + SECOND * 10));
     world.advance(SECOND * 5);
     assert_eq!(world.look().await.alarm, Some(start + SECOND * 60));
-    let turned = world.tell(worker, change::succeed(&turned.claimed[0])).await;
-    assert_eq!(turned.alarm, None);
+    let reply = world.tell(worker, change::succeed(&reply.claimed[0])).await;
+    assert_eq!(reply.alarm, None);
 }
 
 pub async fn what_is_parked_is_woken_at_its_time_and_not_before(world: &mut World) {
@@ -168,9 +168,9 @@ pub async fn what_is_parked_is_woken_at_its_time_and_not_before(world: &mut Worl
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
     let wake = world.now() + SECOND * 3_600;
-    let turned = world.tell(worker, change::park(&task, Some(wake))).await;
-    assert_eq!(turned.alarm, Some(wake));
-    assert_eq!(turned.records[0].what, Happened::Parked);
+    let reply = world.tell(worker, change::park(&task, Some(wake))).await;
+    assert_eq!(reply.alarm, Some(wake));
+    assert_eq!(reply.records[0].what, Happened::Parked);
     world.advance(SECOND * 3_600 - INSTANT);
     assert!(world.claim(worker, 9).await.is_empty());
     world.advance(INSTANT);
@@ -186,8 +186,8 @@ pub async fn what_is_parked_without_a_time_stays_so(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
-    let turned = world.tell(worker, change::park(&task, None)).await;
-    assert_eq!(turned.alarm, None);
+    let reply = world.tell(worker, change::park(&task, None)).await;
+    assert_eq!(reply.alarm, None);
     world.advance(SECOND * 1_000_000);
     assert!(world.claim(worker, 9).await.is_empty());
     assert_eq!(world.kinds(run).await, [Kind::Parked]);
@@ -200,12 +200,12 @@ pub async fn a_time_out_is_a_failure_for_the_rest_of_its_run(world: &mut World) 
     let run = world.submit(&plan).await.id;
     world.claim(worker, 1).await;
     world.advance(SECOND);
-    let turned = world.look().await;
+    let reply = world.look().await;
     assert_eq!(world.kinds(run).await, [Kind::TimedOut, Kind::Skipped, Kind::Cancelled]);
-    assert_eq!(turned.ended[0].outcome, RunOutcome::Failed);
+    assert_eq!(reply.ended[0].outcome, RunOutcome::Failed);
 }
 
-pub async fn what_time_has_freed_is_taken_in_the_same_turn(world: &mut World) {
+pub async fn what_time_has_freed_is_taken_in_the_same_request(world: &mut World) {
     let sketch = plan("p").task("a", &[]).rules(|rules| rules.queue_timeout = Some(SECOND));
     let tidy = sketch.task("tidy", &["a"]).when(tidegate_core::graph::When::AllDone).build();
     let worker = world.worker(&[&tidy]).await;

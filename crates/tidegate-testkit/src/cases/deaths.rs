@@ -25,18 +25,18 @@ pub async fn what_a_dead_worker_had_is_ready_for_others(world: &mut World) {
 
     world.kill(old).await;
     world.advance(SECOND);
-    let turned = world.recover(old).await;
-    assert_eq!(turned.recovered, 3);
+    let reply = world.recover(old).await;
+    assert_eq!(reply.recovered, 3);
     assert_eq!(world.kinds(run).await, [Ready, Ready, Parked, Ready]);
     assert_eq!(dead(world).await, [], "what is taken over is not known any more");
     let deaths = [1, 0, 0, 0];
     for (at, deaths) in (0..).zip(deaths) {
         assert_eq!(world.life(run, at).await.recoveries, deaths, "only of what was active");
     }
-    let records: Vec<_> = turned.records.iter().map(|r| (r.task.as_u32(), r.what)).collect();
+    let records: Vec<_> = reply.records.iter().map(|r| (r.task.as_u32(), r.what)).collect();
     assert_eq!(records, [(0, Happened::Recovered), (1, Happened::Recovered)]);
-    assert!(turned.records.iter().all(|record| record.worker == Some(old)));
-    assert!(turned.told.is_empty());
+    assert!(reply.records.iter().all(|record| record.worker == Some(old)));
+    assert!(reply.told.is_empty());
 
     let taken = world.claim(new, 9).await;
     assert_eq!(taken.len(), 3);
@@ -49,18 +49,18 @@ pub async fn what_a_dead_worker_had_is_ready_for_others(world: &mut World) {
     assert_eq!(taken.iter().map(|task| task.life.attempt).max(), Some(1), "no attempt is used");
 }
 
-pub async fn who_takes_over_can_take_it_in_the_same_turn(world: &mut World) {
+pub async fn who_takes_over_can_take_it_in_the_same_request(world: &mut World) {
     let plan = one().build();
     let [old, new] = [world.worker(&[&plan]).await, world.worker(&[&plan]).await];
     world.submit(&plan).await;
     world.claim_one(old).await;
     world.kill(old).await;
-    let mut turn = world.turn_of(new);
-    turn.recover = Some(old);
-    turn.claim = claim(1, 0);
-    let turned = world.take(turn).await;
-    assert_eq!((turned.recovered, turned.claimed.len()), (1, 1));
-    assert_eq!(turned.claimed[0].life.fence, Fence(2));
+    let mut request = world.request_of(new);
+    request.recover = Some(old);
+    request.claim = claim(1, 0);
+    let reply = world.take(request).await;
+    assert_eq!((reply.recovered, reply.claimed.len()), (1, 1));
+    assert_eq!(reply.claimed[0].life.fence, Fence(2));
 }
 
 pub async fn a_dead_worker_that_had_nothing_is_forgotten(world: &mut World) {
@@ -97,11 +97,11 @@ pub async fn a_stale_fence_writes_nothing(world: &mut World) {
             change::hand_back(&stale),
             change::stopped(&stale),
         ] {
-            let turned = world.say(old, change).await;
+            let reply = world.say(old, change).await;
             let actual = Some(before.tasks[0].life.clone());
-            assert_eq!(turned.changes, [Applied::Lost { actual }]);
+            assert_eq!(reply.changes, [Applied::Lost { actual }]);
             assert_eq!(world.view(run).await, before);
-            assert!(turned.records.is_empty());
+            assert!(reply.records.is_empty());
         }
         assert_eq!(world.output(stale.key).await, None);
     }
@@ -114,9 +114,9 @@ pub async fn a_fence_of_the_future_writes_nothing(world: &mut World) {
     let mut task = world.claim_one(worker).await;
     let before = world.view(run).await;
     task.life.fence = Fence(task.life.fence.0 + 1);
-    let turned = world.say(worker, change::succeed(&task)).await;
+    let reply = world.say(worker, change::succeed(&task)).await;
     let actual = Some(before.tasks[0].life.clone());
-    assert_eq!(turned.changes, [Applied::Lost { actual }]);
+    assert_eq!(reply.changes, [Applied::Lost { actual }]);
     assert_eq!(world.view(run).await, before);
 }
 
@@ -221,19 +221,19 @@ pub async fn what_was_to_stop_when_its_worker_died_is_over(world: &mut World) {
     let claimed = world.claim(worker, 2).await;
     world.tell(worker, change::fail(&claimed[0])).await;
     world.kill(worker).await;
-    let turned = world.recover(worker).await;
+    let reply = world.recover(worker).await;
     assert_eq!(world.life(run, 1).await.state, State::Cancelled(Reason::FailFast));
-    assert_eq!(turned.ended[0].outcome, RunOutcome::Failed);
+    assert_eq!(reply.ended[0].outcome, RunOutcome::Failed);
 }
 
-pub async fn more_than_fits_into_a_turn_is_taken_over_in_several(world: &mut World) {
+pub async fn more_than_fits_into_a_request_is_taken_over_in_several(world: &mut World) {
     let plan = one().build();
     let [old, new] = [world.worker(&[&plan]).await, world.worker(&[&plan]).await];
     let many = RECOVER_MAX + RECOVER_MAX / 2;
-    let mut turn = world.turn_of(old);
-    turn.submits = (0..many).map(|_| world.new_run(&plan)).collect();
-    turn.claim = claim(many, 0);
-    assert_eq!(world.take(turn).await.claimed.len(), many as usize);
+    let mut request = world.request_of(old);
+    request.submits = (0..many).map(|_| world.new_run(&plan)).collect();
+    request.claim = claim(many, 0);
+    assert_eq!(world.take(request).await.claimed.len(), many as usize);
     world.kill(old).await;
     assert_eq!(world.recover(old).await.recovered, RECOVER_MAX);
     assert_eq!(dead(world).await, [old], "there is more");
@@ -242,14 +242,14 @@ pub async fn more_than_fits_into_a_turn_is_taken_over_in_several(world: &mut Wor
     assert_eq!(world.claim(new, many).await.len(), many as usize);
 }
 
-/// Exactly as many as fit into a turn: only the next turn can know that this was all.
-pub async fn exactly_as_many_as_fit_into_a_turn_are_all_taken_over(world: &mut World) {
+/// Exactly as many as fit into a request: only the next request can know that this was all.
+pub async fn exactly_as_many_as_fit_into_a_request_are_all_taken_over(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
-    let mut turn = world.turn_of(worker);
-    turn.submits = (0..RECOVER_MAX).map(|_| world.new_run(&plan)).collect();
-    turn.claim = claim(RECOVER_MAX, 0);
-    world.take(turn).await;
+    let mut request = world.request_of(worker);
+    request.submits = (0..RECOVER_MAX).map(|_| world.new_run(&plan)).collect();
+    request.claim = claim(RECOVER_MAX, 0);
+    world.take(request).await;
     world.kill(worker).await;
     assert_eq!(world.recover(worker).await.recovered, RECOVER_MAX);
     assert_eq!(world.recover(worker).await.recovered, 0);
@@ -261,13 +261,13 @@ pub async fn what_is_handed_back_is_ready_for_others(world: &mut World) {
     let [one, two] = [world.worker(&[&plan]).await, world.worker(&[&plan]).await];
     let run = world.submit(&plan).await.id;
     let task = world.claim_ahead(one).await;
-    let turned = world.tell(one, change::hand_back(&task)).await;
-    assert!(turned.records.is_empty(), "no entry has ended");
+    let reply = world.tell(one, change::hand_back(&task)).await;
+    assert!(reply.records.is_empty(), "no entry has ended");
     let task = world.claim_one(two).await;
     world.advance(SECOND);
-    let turned = world.tell(two, change::hand_back(&task)).await;
-    assert_eq!(turned.records.len(), 1);
-    assert_eq!(turned.records[0].what, Happened::HandedBack);
+    let reply = world.tell(two, change::hand_back(&task)).await;
+    assert_eq!(reply.records.len(), 1);
+    assert_eq!(reply.records[0].what, Happened::HandedBack);
     let life = world.life(run, 0).await;
     assert_eq!((life.attempt, life.recoveries, life.entries), (1, 0, 1));
     assert_eq!((life.active, life.state.kind()), (SECOND * 3, Kind::Ready));
@@ -286,13 +286,13 @@ pub async fn a_roll_call_tells_a_worker_all_that_it_owns(world: &mut World) {
     world.tell(one, change::succeed(&mine[1])).await;
     world.tell(one, change::hand_back(&mine[2])).await;
 
-    let mut turn = world.turn_of(one);
-    turn.roll_call = true;
-    turn.changes.push(change::begin(&mine[3]));
-    turn.claim = claim(1, 0);
-    let turned = world.take(turn).await;
-    let new = &turned.claimed[0];
-    let (mut roll, new) = (turned.roll.clone(), (new.key, new.life.fence));
+    let mut request = world.request_of(one);
+    request.roll_call = true;
+    request.changes.push(change::begin(&mine[3]));
+    request.claim = claim(1, 0);
+    let reply = world.take(request).await;
+    let new = &reply.claimed[0];
+    let (mut roll, new) = (reply.roll.clone(), (new.key, new.life.fence));
     let mut owned = vec![(mine[0].key, Fence(1)), (mine[3].key, Fence(1)), new];
     roll.sort();
     owned.sort();
@@ -302,10 +302,10 @@ pub async fn a_roll_call_tells_a_worker_all_that_it_owns(world: &mut World) {
 
 pub async fn numbers_of_workers_are_never_used_again(world: &mut World) {
     let mut numbers = Vec::new();
-    for turn in 0..6 {
+    for request in 0..6 {
         let worker = world.worker(&[]).await;
         numbers.push(worker);
-        match turn % 3 {
+        match request % 3 {
             0 => world.store().dismiss(worker).await.expect("it owns nothing"),
             1 => {
                 world.kill(worker).await;

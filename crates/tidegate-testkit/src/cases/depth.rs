@@ -54,14 +54,14 @@ pub async fn run_of_items_is_a_level_of_children_too(world: &mut World) {
         ..world.new_run(&Arc::new(items))
     };
     for (max, is_begun) in [(0, false), (1, true)] {
-        let mut turn = world.turn_of(worker);
-        (turn.child_depth_max, turn.submits) = (max, vec![items.clone()]);
-        let submitted = world.take(turn).await.submits.remove(0);
+        let mut request = world.request_of(worker);
+        (request.child_depth_max, request.submits) = (max, vec![items.clone()]);
+        let submitted = world.take(request).await.submits.remove(0);
         assert_eq!(submitted.is_ok(), is_begun, "{submitted:?}");
     }
 }
 
-pub async fn bound_on_children_is_that_of_the_turn_that_begins_one(world: &mut World) {
+pub async fn bound_on_children_is_that_of_the_request_that_begins_one(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     world.submit(&plan).await;
@@ -70,10 +70,10 @@ pub async fn bound_on_children_is_that_of_the_turn_that_begins_one(world: &mut W
     for (number, max, is_begun) in [(0, 3, false), (1, 4, true), (2, 0, false), (3, u32::MAX, true)]
     {
         let new = world.child_of(&lowest, &plan, number);
-        let mut turn = world.turn_of(worker);
-        turn.child_depth_max = max;
-        turn.changes.push(change::asks(&lowest, [ask::child(new)]));
-        let answer = world.take(turn).await.answers.remove(0).2.outcome;
+        let mut request = world.request_of(worker);
+        request.child_depth_max = max;
+        request.changes.push(change::asks(&lowest, [ask::child(new)]));
+        let answer = world.take(request).await.answers.remove(0).2.outcome;
         assert_eq!(answer.is_none(), is_begun, "{answer:?}");
     }
 }

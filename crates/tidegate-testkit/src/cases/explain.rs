@@ -225,9 +225,9 @@ pub async fn those_that_go_before_are_counted_up_to_a_bound(world: &mut World) {
     let (plan, limited) = (one().build(), plan("limited").task("a", &[]).limit("api").build());
     let worker = world.worker(&[&plan, &limited]).await;
     world.declare(Limit::new("api").at_once(1)).await;
-    let mut turn = world.turn();
-    turn.submits.extend((0..=COUNTED_MAX).map(|_| world.new_run(&limited)));
-    world.take(turn).await;
+    let mut request = world.request();
+    request.submits.extend((0..=COUNTED_MAX).map(|_| world.new_run(&limited)));
+    world.take(request).await;
     let last = world.submit(&limited).await;
     assert_eq!(why(world, first(&last)).await, [no_slot(COUNTED_MAX)]);
     // One begins, and the others stand behind the limit.
@@ -237,9 +237,9 @@ pub async fn those_that_go_before_are_counted_up_to_a_bound(world: &mut World) {
         matches!(&looked[..], [Why::LimitFull(Full { before: COUNTED_MAX, .. })]),
         "{looked:?}"
     );
-    let mut turn = world.turn();
-    turn.submits.extend((0..=COUNTED_MAX).map(|_| world.new_run(&plan)));
-    world.take(turn).await;
+    let mut request = world.request();
+    request.submits.extend((0..=COUNTED_MAX).map(|_| world.new_run(&plan)));
+    world.take(request).await;
     let last = world.submit(&plan).await;
     assert_eq!(why(world, first(&last)).await, [no_slot(COUNTED_MAX)]);
 }

@@ -6,7 +6,7 @@ use crate::{Sketch, World, chain, change, claim, diamond, fan, one, plan};
 use tidegate_core::RunId;
 use tidegate_core::graph::{OnFailure, RunOutcome, TaskIndex, When};
 use tidegate_core::lifecycle::{CancelledBy, Kind, Reason, State, WorkerId};
-use tidegate_core::store::{Applied, Bytes, Change, Claimed, NewRun, Told, Turned};
+use tidegate_core::store::{Applied, Bytes, Change, Claimed, NewRun, Reply, Told};
 
 fn bytes(text: &str) -> Bytes {
     text.as_bytes().into()
@@ -26,26 +26,26 @@ async fn begin(world: &mut World, sketch: Sketch) -> (WorkerId, RunId, Vec<Claim
 }
 
 /// Says this and takes all that is there.
-async fn say_and_claim(world: &mut World, worker: WorkerId, changes: Vec<Change>) -> Turned {
-    let mut turn = world.turn_of(worker);
-    turn.changes = changes;
-    turn.claim = claim(99, 0);
-    let turned = world.take(turn).await;
-    assert!(turned.changes.iter().all(|applied| *applied == Applied::Yes));
-    turned
+async fn say_and_claim(world: &mut World, worker: WorkerId, changes: Vec<Change>) -> Reply {
+    let mut request = world.request_of(worker);
+    request.changes = changes;
+    request.claim = claim(99, 0);
+    let reply = world.take(request).await;
+    assert!(reply.changes.iter().all(|applied| *applied == Applied::Yes));
+    reply
 }
 
-pub async fn an_end_unblocks_the_next_which_is_taken_in_the_same_turn(world: &mut World) {
+pub async fn an_end_unblocks_the_next_which_is_taken_in_the_same_request(world: &mut World) {
     let (worker, run, mut claimed) = begin(world, chain(3)).await;
     for at in 0..3 {
         world.advance(SECOND);
         assert_eq!(claimed.len(), 1);
         let task = claimed.remove(0);
         assert_eq!(task.index, index(at));
-        let turned = say_and_claim(world, worker, vec![change::succeed(&task)]).await;
-        let outcomes: Vec<_> = turned.ended.iter().map(|ended| ended.outcome).collect();
+        let reply = say_and_claim(world, worker, vec![change::succeed(&task)]).await;
+        let outcomes: Vec<_> = reply.ended.iter().map(|ended| ended.outcome).collect();
         assert_eq!(outcomes, if at == 2 { vec![RunOutcome::Succeeded] } else { vec![] });
-        claimed = turned.claimed;
+        claimed = reply.claimed;
         let ended_at = world.view(run).await.tasks[at as usize].ended_at;
         assert_eq!(ended_at, Some(world.now()));
     }
@@ -60,9 +60,9 @@ pub async fn what_was_unblocked_has_its_place_from_then_on(world: &mut World) {
     world.advance(SECOND);
     let second = world.submit(&plan).await.id;
     world.advance(SECOND);
-    let turned = say_and_claim(world, worker, vec![change::succeed(&task)]).await;
-    assert_eq!(turned.claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [second, first]);
-    assert_eq!(turned.claimed[1].order, world.now());
+    let reply = say_and_claim(world, worker, vec![change::succeed(&task)]).await;
+    assert_eq!(reply.claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [second, first]);
+    assert_eq!(reply.claimed[1].order, world.now());
 }
 
 pub async fn outputs_of_parents_and_inserts_of_all_above_reach_a_task(world: &mut World) {
@@ -108,7 +108,7 @@ pub async fn what_a_task_returned_is_stored_with_its_success_only(world: &mut Wo
     assert_eq!(world.output(task.key).await, None);
 }
 
-pub async fn two_last_parents_in_one_turn_let_their_child_go_once(world: &mut World) {
+pub async fn two_last_parents_in_one_request_let_their_child_go_once(world: &mut World) {
     let (worker, run, claimed) = begin(world, diamond()).await;
     let both = say_and_claim(world, worker, vec![change::succeed(&claimed[0])]).await.claimed;
     assert_eq!(both.len(), 2);
@@ -120,7 +120,9 @@ pub async fn two_last_parents_in_one_turn_let_their_child_go_once(world: &mut Wo
     assert_eq!(world.kinds(run).await[3], Kind::Active);
 }
 
-pub async fn two_last_parents_in_two_turns_let_their_child_go_with_the_second(world: &mut World) {
+pub async fn two_last_parents_in_two_requests_let_their_child_go_with_the_second(
+    world: &mut World,
+) {
     let (worker, run, claimed) = begin(world, diamond()).await;
     let both = say_and_claim(world, worker, vec![change::succeed(&claimed[0])]).await.claimed;
     let none = say_and_claim(world, worker, vec![change::succeed(&both[1])]).await.claimed;
@@ -184,15 +186,15 @@ pub async fn any_succeeded_is_skipped_when_nobody_did(world: &mut World) {
 
 pub async fn a_failure_skips_all_that_depends_on_it(world: &mut World) {
     let (worker, run, claimed) = begin(world, chain(5)).await;
-    let turned = world.tell(worker, change::fail(&claimed[0])).await;
+    let reply = world.tell(worker, change::fail(&claimed[0])).await;
     use Kind::{Failed, Skipped};
     assert_eq!(world.kinds(run).await, [Failed, Skipped, Skipped, Skipped, Skipped]);
-    assert_eq!(turned.ended[0].outcome, RunOutcome::Failed);
-    assert_eq!(turned.records.len(), 5);
-    let reasons: Vec<_> = turned.records[1..].iter().map(|record| record.reason).collect();
+    assert_eq!(reply.ended[0].outcome, RunOutcome::Failed);
+    assert_eq!(reply.records.len(), 5);
+    let reasons: Vec<_> = reply.records[1..].iter().map(|record| record.reason).collect();
     assert_eq!(reasons, [Some(Reason::Upstream); 4]);
     let view = world.view(run).await;
-    for (task, record) in view.tasks.iter().zip(&turned.records).skip(1) {
+    for (task, record) in view.tasks.iter().zip(&reply.records).skip(1) {
         let why = Some("because \"t0\" has failed");
         assert_eq!((task.error.as_deref(), record.error.as_deref()), (why, why));
     }
@@ -221,7 +223,7 @@ async fn under_way(world: &mut World, on_failure: OnFailure) -> (WorkerId, RunId
 
 pub async fn fail_fast_lets_finish_what_computes_and_cancels_the_rest(world: &mut World) {
     let (worker, run, claimed) = under_way(world, OnFailure::FailFast).await;
-    let turned = world.tell(worker, change::fail(&claimed[0])).await;
+    let reply = world.tell(worker, change::fail(&claimed[0])).await;
     use Kind::{Active, Blocked, Cancelled, Failed};
     assert_eq!(
         world.kinds(run).await,
@@ -234,13 +236,13 @@ pub async fn fail_fast_lets_finish_what_computes_and_cancels_the_rest(world: &mu
         let Claimed { key: task, ref life, .. } = claimed[at];
         Told { task, fence: life.fence, worker, kind: Cancelled }
     };
-    assert_eq!(turned.told, [told(2), told(4)], "whoever has it is told");
-    assert!(turned.ended.is_empty());
+    assert_eq!(reply.told, [told(2), told(4)], "whoever has it is told");
+    assert!(reply.ended.is_empty());
 
-    let turned = say_and_claim(world, worker, vec![change::succeed(&claimed[1])]).await;
-    assert_eq!(turned.claimed.len(), 1, "the clean-up");
-    let turned = say_and_claim(world, worker, vec![change::succeed(&turned.claimed[0])]).await;
-    assert_eq!(turned.ended[0].outcome, RunOutcome::Failed);
+    let reply = say_and_claim(world, worker, vec![change::succeed(&claimed[1])]).await;
+    assert_eq!(reply.claimed.len(), 1, "the clean-up");
+    let reply = say_and_claim(world, worker, vec![change::succeed(&reply.claimed[0])]).await;
+    assert_eq!(reply.ended[0].outcome, RunOutcome::Failed);
 }
 
 pub async fn fail_fast_ends_what_begins_to_wait_or_fails_after_the_failure(world: &mut World) {
@@ -257,28 +259,28 @@ pub async fn fail_fast_ends_what_begins_to_wait_or_fails_after_the_failure(world
         let (worker, run, claimed) = begin(world, sketch.rules(|rules| rules.retries = 3)).await;
         world.tell(worker, change::fail(&claimed[0])).await;
         assert_eq!(world.kinds(run).await, [Kind::Failed, Kind::Active]);
-        let turned = world.tell(worker, say(&claimed[1])).await;
+        let reply = world.tell(worker, say(&claimed[1])).await;
         assert_eq!(world.life(run, 1).await.state, State::Cancelled(Reason::FailFast));
-        assert_eq!(turned.ended.len(), 1);
-        assert_eq!(turned.ended[0].outcome, RunOutcome::Failed);
+        assert_eq!(reply.ended.len(), 1);
+        assert_eq!(reply.ended[0].outcome, RunOutcome::Failed);
     }
 }
 
 pub async fn fail_fast_kill_stops_what_computes_and_then_cleans_up(world: &mut World) {
     let (worker, run, claimed) = under_way(world, OnFailure::FailFastKill).await;
-    let turned = world.tell(worker, change::fail(&claimed[0])).await;
+    let reply = world.tell(worker, change::fail(&claimed[0])).await;
     let life = world.life(run, 1).await;
     assert_eq!((life.state.kind(), life.stopping), (Kind::Active, Some(CancelledBy::FailFast)));
     let stop = Told { task: claimed[1].key, fence: life.fence, worker, kind: Kind::Active };
-    assert!(turned.told.contains(&stop), "{:?}", turned.told);
-    assert_eq!(turned.told.len(), 3);
+    assert!(reply.told.contains(&stop), "{:?}", reply.told);
+    assert_eq!(reply.told.len(), 3);
     assert_eq!(world.kinds(run).await[7], Kind::Blocked, "no clean-up beside what it cleans up");
 
-    let turned = say_and_claim(world, worker, vec![change::stopped(&claimed[1])]).await;
+    let reply = say_and_claim(world, worker, vec![change::stopped(&claimed[1])]).await;
     assert_eq!(world.life(run, 1).await.state, State::Cancelled(Reason::FailFast));
-    assert_eq!((turned.claimed.len(), turned.claimed[0].index), (1, index(7)));
-    let turned = world.tell(worker, change::succeed(&turned.claimed[0])).await;
-    assert_eq!(turned.ended[0].outcome, RunOutcome::Failed);
+    assert_eq!((reply.claimed.len(), reply.claimed[0].index), (1, index(7)));
+    let reply = world.tell(worker, change::succeed(&reply.claimed[0])).await;
+    assert_eq!(reply.ended[0].outcome, RunOutcome::Failed);
 }
 
 pub async fn what_was_told_to_stop_may_still_succeed_and_nothing_else(world: &mut World) {
@@ -302,16 +304,16 @@ pub async fn what_was_told_to_stop_may_still_succeed_and_nothing_else(world: &mu
 
 pub async fn keep_going_goes_on_with_all_that_does_not_depend_on_the_failure(world: &mut World) {
     let (worker, run, claimed) = under_way(world, OnFailure::KeepGoing).await;
-    let turned = world.tell(worker, change::fail(&claimed[0])).await;
-    assert!(turned.told.is_empty());
+    let reply = world.tell(worker, change::fail(&claimed[0])).await;
+    assert!(reply.told.is_empty());
     use Kind::{Active, Blocked, Claimed as Ahead, Deferred, Failed, Parked, Ready};
     assert_eq!(
         world.kinds(run).await,
         [Failed, Active, Deferred, Parked, Ahead, Ready, Blocked, Blocked]
     );
-    let turned = say_and_claim(world, worker, vec![change::succeed(&claimed[1])]).await;
+    let reply = say_and_claim(world, worker, vec![change::succeed(&claimed[1])]).await;
     let run_key = world.view(run).await.run.key;
-    assert_eq!(keys(&turned.claimed), [run_key.task(index(5)), run_key.task(index(6))]);
+    assert_eq!(keys(&reply.claimed), [run_key.task(index(5)), run_key.task(index(6))]);
 }
 
 pub async fn a_wide_run_ends_with_its_last_task(world: &mut World) {
@@ -323,24 +325,24 @@ pub async fn a_wide_run_ends_with_its_last_task(world: &mut World) {
     assert!(say_and_claim(world, worker, said).await.claimed.is_empty());
     let end = say_and_claim(world, worker, vec![change::succeed(last)]).await.claimed;
     assert_eq!(end.len(), 1);
-    let turned = world.tell(worker, change::succeed(&end[0])).await;
-    assert_eq!(turned.ended.len(), 1);
+    let reply = world.tell(worker, change::succeed(&end[0])).await;
+    assert_eq!(reply.ended.len(), 1);
     assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Succeeded, world.now())));
 }
 
-pub async fn ends_of_several_runs_in_one_turn_do_not_touch_each_other(world: &mut World) {
+pub async fn ends_of_several_runs_in_one_request_do_not_touch_each_other(world: &mut World) {
     let (chain, single) = (chain(2).build(), one().build());
     let worker = world.worker(&[&chain, &single]).await;
     let runs = [&chain, &single, &chain].map(|plan| world.new_run(plan));
     let ids = runs.each_ref().map(|run| run.id);
-    let mut turn = world.turn_of(worker);
-    turn.submits.extend(runs);
-    turn.claim = claim(9, 0);
-    let claimed = world.take(turn).await.claimed;
+    let mut request = world.request_of(worker);
+    request.submits.extend(runs);
+    request.claim = claim(9, 0);
+    let claimed = world.take(request).await.claimed;
     let said =
         vec![change::fail(&claimed[0]), change::succeed(&claimed[1]), change::succeed(&claimed[2])];
-    let turned = say_and_claim(world, worker, said).await;
-    assert_eq!(turned.claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [ids[2]]);
-    let ended: Vec<_> = turned.ended.iter().map(|ended| (ended.id, ended.outcome)).collect();
+    let reply = say_and_claim(world, worker, said).await;
+    assert_eq!(reply.claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [ids[2]]);
+    let ended: Vec<_> = reply.ended.iter().map(|ended| (ended.id, ended.outcome)).collect();
     assert_eq!(ended, [(ids[0], RunOutcome::Failed), (ids[1], RunOutcome::Succeeded)]);
 }

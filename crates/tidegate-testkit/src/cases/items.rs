@@ -8,8 +8,8 @@ use tidegate_core::graph::{OnFailure, RunOutcome, TaskIndex, When};
 use tidegate_core::lifecycle::{CancelledBy, Fence, Kind, Reason, State, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
-    Applied, Bytes, Change, Claimed, NewRun, Operation, OperationOutcome, Parent, Refusal,
-    RunsPage, Scope, Submitted, TaskKey, Told, Turned,
+    Applied, Bytes, Change, Claimed, NewRun, Operation, OperationOutcome, Parent, Refusal, Reply,
+    RunsPage, Scope, Submitted, TaskKey, Told,
 };
 use tidegate_core::wait::{WaitId, WaitKind};
 use tidegate_core::{Backoff, RunId};
@@ -55,9 +55,9 @@ fn items(parent: &Claimed, count: u32) -> NewRun {
 
 /// Asks for a run, of its worker.
 async fn ask(world: &mut World, worker: WorkerId, new: NewRun) -> Result<Submitted, Refusal> {
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(new);
-    world.take(turn).await.submits.remove(0)
+    let mut request = world.request_of(worker);
+    request.submits.push(new);
+    world.take(request).await.submits.remove(0)
 }
 
 /// A worker, a run of this plan, and its task that is done for items, begun.
@@ -80,18 +80,18 @@ async fn family(
 }
 
 /// Says this and takes all that is there.
-async fn say_and_claim(world: &mut World, worker: WorkerId, changes: Vec<Change>) -> Turned {
-    let mut turn = world.turn_of(worker);
-    turn.changes = changes;
-    turn.claim = claim(99, 0);
-    let turned = world.take(turn).await;
-    assert!(turned.changes.iter().all(|applied| *applied == Applied::Yes));
-    turned
+async fn say_and_claim(world: &mut World, worker: WorkerId, changes: Vec<Change>) -> Reply {
+    let mut request = world.request_of(worker);
+    request.changes = changes;
+    request.claim = claim(99, 0);
+    let reply = world.take(request).await;
+    assert!(reply.changes.iter().all(|applied| *applied == Applied::Yes));
+    reply
 }
 
 /// That whoever runs these was told that they are over.
-fn assert_told(turned: &Turned, tasks: &[(&Claimed, WorkerId)]) {
-    let mut told = turned.told.clone();
+fn assert_told(reply: &Reply, tasks: &[(&Claimed, WorkerId)]) {
+    let mut told = reply.told.clone();
     told.sort_by_key(|told| told.task);
     let wanted: Vec<Told> = tasks
         .iter()
@@ -143,11 +143,11 @@ pub async fn only_a_task_that_runs_by_that_right_begins_items(world: &mut World)
             "{wrong:?}"
         );
     }
-    // It is handed back, in the turn that asks or before: from then on it is another's.
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::hand_back(&each));
-    turn.submits.push(by(right.clone()));
-    assert_eq!(world.take(turn).await.submits, [Err(Refusal::ParentGone)]);
+    // It is handed back, in the request that asks or before: from then on it is another's.
+    let mut request = world.request_of(worker);
+    request.changes.push(change::hand_back(&each));
+    request.submits.push(by(right.clone()));
+    assert_eq!(world.take(request).await.submits, [Err(Refusal::ParentGone)]);
     assert_eq!(
         ask(world, worker, by(right.clone())).await,
         Err(Refusal::ParentGone),
@@ -201,15 +201,15 @@ pub async fn a_later_entry_finds_the_items_that_were_begun(world: &mut World) {
     assert_eq!(output, Some(bytes("out")));
 }
 
-pub async fn items_begun_in_a_turn_whose_answer_was_lost_are_not_doubled(world: &mut World) {
+pub async fn items_begun_in_a_request_whose_answer_was_lost_are_not_doubled(world: &mut World) {
     let (worker, _, each) = parent(world, mapped()).await;
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(items(&each, 3));
-    turn.claim = claim(2, 0);
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request_of(worker);
+    request.submits.push(items(&each, 3));
+    request.claim = claim(2, 0);
+    let [first, second] = world.take_twice(request).await;
     assert_eq!(first.submits, second.submits);
-    let taken = |turned: &Turned| {
-        let tasks = turned.claimed.iter();
+    let taken = |reply: &Reply| {
+        let tasks = reply.claimed.iter();
         tasks.map(|task| (task.key, task.life.clone(), task.given.clone())).collect::<Vec<_>>()
     };
     assert_eq!((taken(&first).len(), taken(&first)), (2, taken(&second)));
@@ -254,11 +254,11 @@ pub async fn an_item_is_given_what_its_parent_is_given_and_its_item(world: &mut 
     assert_eq!((each.given.outputs.len(), each.given.absent.as_slice()), (1, &[index(2)][..]));
     assert_eq!(each.given.inserts.len(), 2);
 
-    // In the turn that begins them, later, and with a store that has forgotten the plan.
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(items(&each, 3));
-    turn.claim = claim(1, 0);
-    let mut taken = world.take(turn).await.claimed;
+    // In the request that begins them, later, and with a store that has forgotten the plan.
+    let mut request = world.request_of(worker);
+    request.submits.push(items(&each, 3));
+    request.claim = claim(1, 0);
+    let mut taken = world.take(request).await.claimed;
     taken.extend(world.claim(worker, 9).await);
     assert_eq!(taken.len(), 3);
     for (at, item) in (0..).zip(&taken) {
@@ -296,9 +296,9 @@ pub async fn two_tasks_of_a_run_have_items_of_their_own(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     let both = world.claim(worker, 2).await;
-    let mut turn = world.turn_of(worker);
-    turn.submits = both.iter().map(|each| items(each, 2)).collect();
-    let begun: Vec<_> = world.take(turn).await.submits.into_iter().flatten().collect();
+    let mut request = world.request_of(worker);
+    request.submits = both.iter().map(|each| items(each, 2)).collect();
+    let begun: Vec<_> = world.take(request).await.submits.into_iter().flatten().collect();
     assert_eq!(begun.len(), 2);
     assert_ne!(begun[0].id, begun[1].id);
     // One fails with keep_going nowhere in sight: the other is stopped, with its items.
@@ -343,13 +343,13 @@ async fn under_way(world: &mut World, sketch: Sketch) -> UnderWay {
     UnderWay { worker, other, run, each, bad, items, taken }
 }
 
-/// That the items were cancelled in this turn, without the one that had ended.
-async fn assert_cancelled(world: &World, items: RunId, turned: &Turned, reason: Reason) {
+/// That the items were cancelled in this request, without the one that had ended.
+async fn assert_cancelled(world: &World, items: RunId, reply: &Reply, reason: Reason) {
     use Kind::{Cancelled, Succeeded};
     assert_eq!(world.kinds(items).await, [Succeeded, Cancelled, Cancelled, Cancelled]);
     let ended = world.view(items).await.run.ended;
     assert_eq!(ended, Some((RunOutcome::Cancelled, world.now())));
-    assert!(turned.ended.iter().any(|ended| ended.id == items), "and it is told");
+    assert!(reply.ended.iter().any(|ended| ended.id == items), "and it is told");
     for place in 1..4 {
         assert_eq!(world.life(items, place).await.state, State::Cancelled(reason));
     }
@@ -360,15 +360,15 @@ pub async fn cancelling_the_parents_run_cancels_its_items_and_tells_their_worker
 ) {
     let UnderWay { worker, other, run, each, bad, items, taken } = under_way(world, mapped()).await;
     world.advance(SECOND);
-    let mut turn = world.turn();
-    turn.operations.push(Operation::Cancel(run));
-    let [turned, again] = world.take_twice(turn).await;
-    assert_eq!(turned.operations, [OperationOutcome::Yes]);
+    let mut request = world.request();
+    request.operations.push(Operation::Cancel(run));
+    let [reply, again] = world.take_twice(request).await;
+    assert_eq!(reply.operations, [OperationOutcome::Yes]);
     assert_eq!(again.operations, [OperationOutcome::Yes]);
-    assert_cancelled(world, items, &turned, Reason::User).await;
+    assert_cancelled(world, items, &reply, Reason::User).await;
     assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Cancelled, world.now())));
     let told = [(&each, worker), (&bad, worker), (&taken[0], other), (&taken[1], other)];
-    assert_told(&turned, &told);
+    assert_told(&reply, &told);
     for item in &taken {
         let said = world.say(other, change::succeed(item)).await;
         assert_ne!(said.changes, [Applied::Yes], "what is said of it later is lost");
@@ -380,15 +380,15 @@ pub async fn fail_fast_in_the_parents_run_cancels_its_items(world: &mut World) {
     for on_failure in [OnFailure::FailFast, OnFailure::FailFastKill] {
         let all = under_way(world, mapped().on_failure(on_failure)).await;
         world.advance(SECOND);
-        let turned = world.tell(all.worker, change::fail(&all.bad)).await;
+        let reply = world.tell(all.worker, change::fail(&all.bad)).await;
         assert_eq!(world.kinds(all.run).await, [Kind::Cancelled, Kind::Failed]);
-        assert_cancelled(world, all.items, &turned, Reason::FailFast).await;
+        assert_cancelled(world, all.items, &reply, Reason::FailFast).await;
         let [one, two] = [&all.taken[0], &all.taken[1]];
-        assert_told(&turned, &[(&all.each, all.worker), (one, all.other), (two, all.other)]);
+        assert_told(&reply, &[(&all.each, all.worker), (one, all.other), (two, all.other)]);
     }
     let all = under_way(world, mapped().on_failure(OnFailure::KeepGoing)).await;
-    let turned = world.tell(all.worker, change::fail(&all.bad)).await;
-    assert!(turned.told.is_empty());
+    let reply = world.tell(all.worker, change::fail(&all.bad)).await;
+    assert!(reply.told.is_empty());
     assert_eq!(world.kinds(all.run).await, [Kind::Deferred, Kind::Failed]);
     assert_eq!(world.view(all.items).await.run.ended, None);
 }
@@ -421,19 +421,19 @@ pub async fn an_item_that_fails_stops_the_run_of_its_list(world: &mut World) {
     }
 }
 
-pub async fn items_end_with_their_parent_also_in_a_turn_that_speaks_of_them_first(
+pub async fn items_end_with_their_parent_also_in_a_request_that_speaks_of_them_first(
     world: &mut World,
 ) {
     for item_first in [true, false] {
         let all = under_way(world, mapped()).await;
-        let mut turn = world.turn_of(all.worker);
+        let mut request = world.request_of(all.worker);
         // Whoever says it is not asked who it is: the fence is the right.
-        turn.changes = vec![change::succeed(&all.taken[0]), change::fail(&all.bad)];
+        request.changes = vec![change::succeed(&all.taken[0]), change::fail(&all.bad)];
         if !item_first {
-            turn.changes.reverse();
+            request.changes.reverse();
         }
-        let turned = world.take(turn).await;
-        assert_eq!(turned.changes, [Applied::Yes, Applied::Yes]);
+        let reply = world.take(request).await;
+        assert_eq!(reply.changes, [Applied::Yes, Applied::Yes]);
         use Kind::{Cancelled, Succeeded};
         assert_eq!(world.kinds(all.items).await, [Succeeded, Succeeded, Cancelled, Cancelled]);
         let ended = world.view(all.items).await.run.ended;
@@ -441,41 +441,38 @@ pub async fn items_end_with_their_parent_also_in_a_turn_that_speaks_of_them_firs
     }
 }
 
-/// Items that were begun in the turn in which their parent ended were not found by it, and ran on.
-pub async fn items_begun_in_the_turn_that_ends_their_parent_are_over_with_it(world: &mut World) {
+/// Items that were begun in the request in which their parent ended were not found by it, and ran on.
+pub async fn items_begun_in_the_request_that_ends_their_parent_are_over_with_it(world: &mut World) {
     let plan = mapped().task("bad", &[]).build();
     let worker = world.worker(&[&plan]).await;
     world.submit(&plan).await;
     let both = world.claim(worker, 2).await;
     world.tell(worker, change::defer(&both[0], SECOND, "its items")).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::fail(&both[1]));
-    turn.submits.push(items(&both[0], 2));
-    turn.claim = claim(9, 0);
-    let turned = world.take(turn).await;
-    assert!(turned.claimed.is_empty());
-    let begun = turned.submits[0].as_ref().expect("its parent ran when it asked");
+    let mut request = world.request_of(worker);
+    request.changes.push(change::fail(&both[1]));
+    request.submits.push(items(&both[0], 2));
+    request.claim = claim(9, 0);
+    let reply = world.take(request).await;
+    assert!(reply.claimed.is_empty());
+    let begun = reply.submits[0].as_ref().expect("its parent ran when it asked");
     assert_eq!(world.kinds(begun.id).await, [Kind::Cancelled; 2]);
     let ended = world.view(begun.id).await.run.ended;
     assert_eq!(ended, Some((RunOutcome::Cancelled, world.now())));
-    assert!(turned.ended.iter().any(|ended| ended.id == begun.id));
+    assert!(reply.ended.iter().any(|ended| ended.id == begun.id));
 }
 
 pub async fn items_are_cancelled_when_their_parent_meets_its_deadline(world: &mut World) {
     let sketch = mapped().rules(|rules| rules.deadline = Some(SECOND * 9));
     let all = under_way(world, sketch.on_failure(OnFailure::KeepGoing)).await;
     world.advance(SECOND * 9);
-    let turned = world.look().await;
+    let reply = world.look().await;
     assert_eq!(world.life(all.run, 0).await.state, State::TimedOut(Reason::Deadline));
-    assert_cancelled(world, all.items, &turned, Reason::FailFast).await;
+    assert_cancelled(world, all.items, &reply, Reason::FailFast).await;
     let [one, two] = [&all.taken[0], &all.taken[1]];
-    let timed_out = turned.told.iter().find(|told| told.task == all.each.key);
+    let timed_out = reply.told.iter().find(|told| told.task == all.each.key);
     assert_eq!(timed_out.map(|told| told.kind), Some(Kind::TimedOut));
-    let others = turned.told.iter().filter(|told| told.task != all.each.key).copied().collect();
-    assert_told(
-        &Turned { told: others, ..Turned::default() },
-        &[(one, all.other), (two, all.other)],
-    );
+    let others = reply.told.iter().filter(|told| told.task != all.each.key).copied().collect();
+    assert_told(&Reply { told: others, ..Reply::default() }, &[(one, all.other), (two, all.other)]);
 }
 
 pub async fn items_are_cancelled_when_their_parent_fails_for_good(world: &mut World) {
@@ -484,15 +481,15 @@ pub async fn items_are_cancelled_when_their_parent_fails_for_good(world: &mut Wo
     });
     let all = under_way(world, sketch.on_failure(OnFailure::KeepGoing)).await;
     world.tell(all.worker, change::resume(&all.each)).await;
-    let turned = world.tell(all.worker, change::fail(&all.each)).await;
-    assert!(turned.told.is_empty() && turned.ended.is_empty(), "it is tried again");
+    let reply = world.tell(all.worker, change::fail(&all.each)).await;
+    assert!(reply.told.is_empty() && reply.ended.is_empty(), "it is tried again");
     assert_eq!(world.view(all.items).await.run.ended, None);
     world.advance(SECOND);
     let claimed = world.claim(all.worker, 9).await;
     let each = claimed.iter().find(|task| task.run == all.run).expect("it is tried again");
-    let turned = world.tell(all.worker, change::fail(each)).await;
+    let reply = world.tell(all.worker, change::fail(each)).await;
     assert_eq!(world.life(all.run, 0).await.state, State::Failed(Reason::Error));
-    assert_cancelled(world, all.items, &turned, Reason::FailFast).await;
+    assert_cancelled(world, all.items, &reply, Reason::FailFast).await;
 }
 
 pub async fn items_are_cancelled_when_their_parent_is_the_cause_of_deaths(world: &mut World) {
@@ -526,17 +523,17 @@ pub async fn items_of_a_parent_that_was_to_stop_are_cancelled_when_it_has(world:
     // It has not stopped, and begins items all the same: they go with it.
     let begun = ask(world, worker, items(&both[0], 2)).await.expect("its parent runs");
     let item = world.claim_one(worker).await;
-    let turned = world.tell(worker, change::stopped(&both[0])).await;
+    let reply = world.tell(worker, change::stopped(&both[0])).await;
     assert_eq!(world.kinds(begun.id).await, [Kind::Cancelled; 2]);
-    assert_told(&turned, &[(&item, worker)]);
-    assert_eq!(turned.ended.len(), 2, "and both runs are over");
+    assert_told(&reply, &[(&item, worker)]);
+    assert_eq!(reply.ended.len(), 2, "and both runs are over");
 }
 
 pub async fn a_parents_success_leaves_its_items_alone(world: &mut World) {
     let all = under_way(world, mapped()).await;
     world.tell(all.worker, change::resume(&all.each)).await;
-    let turned = world.tell(all.worker, change::succeed(&all.each)).await;
-    assert!(turned.told.is_empty() && turned.ended.is_empty());
+    let reply = world.tell(all.worker, change::succeed(&all.each)).await;
+    assert!(reply.told.is_empty() && reply.ended.is_empty());
     world.tell(all.worker, change::succeed(&all.bad)).await;
     assert_eq!(world.view(all.run).await.run.ended, Some((RunOutcome::Succeeded, world.now())));
     use Kind::{Active, Deferred, Ready, Succeeded};
@@ -556,7 +553,7 @@ pub async fn a_parent_that_goes_on_elsewhere_leaves_its_items_alone(world: &mut 
     ];
     for leave in leaves {
         let all = under_way(world, mapped()).await;
-        let turned = match leave(&all.each) {
+        let reply = match leave(&all.each) {
             Some(change) => {
                 world.tell(all.worker, change::resume(&all.each)).await;
                 world.tell(all.worker, change).await
@@ -566,7 +563,7 @@ pub async fn a_parent_that_goes_on_elsewhere_leaves_its_items_alone(world: &mut 
                 world.recover(all.worker).await
             }
         };
-        assert!(turned.told.is_empty() && turned.ended.is_empty());
+        assert!(reply.told.is_empty() && reply.ended.is_empty());
         use Kind::{Active, Deferred, Ready, Succeeded};
         assert_eq!(world.kinds(all.items).await, [Succeeded, Active, Deferred, Ready]);
         world.advance(SECOND);
@@ -585,8 +582,8 @@ pub async fn a_parent_that_goes_on_elsewhere_leaves_its_items_alone(world: &mut 
 pub async fn the_death_of_an_items_worker_bears_on_that_item_alone(world: &mut World) {
     let all = under_way(world, mapped()).await;
     world.kill(all.other).await;
-    let turned = world.recover(all.other).await;
-    assert_eq!(turned.recovered, 2);
+    let reply = world.recover(all.other).await;
+    assert_eq!(reply.recovered, 2);
     use Kind::{Deferred, Ready, Succeeded};
     assert_eq!(world.kinds(all.items).await, [Succeeded, Ready, Ready, Ready]);
     assert_eq!(world.kinds(all.run).await[0], Deferred);
@@ -600,8 +597,8 @@ pub async fn the_death_of_an_items_worker_bears_on_that_item_alone(world: &mut W
 
 pub async fn a_run_of_items_can_be_cancelled_by_itself(world: &mut World) {
     let all = under_way(world, mapped()).await;
-    let turned = world.perform_operation(Operation::Cancel(all.items)).await;
-    assert_cancelled(world, all.items, &turned, Reason::User).await;
+    let reply = world.perform_operation(Operation::Cancel(all.items)).await;
+    assert_cancelled(world, all.items, &reply, Reason::User).await;
     assert_eq!(world.kinds(all.run).await, [Kind::Deferred, Kind::Active], "its parent goes on");
     let asked = world.ask(Operation::Cancel(all.items)).await.operations;
     assert_eq!(asked, [OperationOutcome::Already]);
@@ -618,12 +615,12 @@ pub async fn items_are_paused_and_unpaused_with_their_parents_run(world: &mut Wo
     assert!(world.claim(all.other, 9).await.is_empty(), "nothing of it starts");
     world.tell(all.other, change::succeed(&all.taken[0])).await;
     world.advance(SECOND);
-    let mut turn = world.turn_of(all.other);
-    turn.operations.push(Operation::Unpause(Scope::Run(all.run)));
-    turn.claim = claim(9, 0);
-    let turned = world.take(turn).await;
-    assert_eq!(turned.operations, [OperationOutcome::Yes]);
-    let taken: Vec<_> = turned.claimed.iter().map(|item| (item.run, item.index)).collect();
+    let mut request = world.request_of(all.other);
+    request.operations.push(Operation::Unpause(Scope::Run(all.run)));
+    request.claim = claim(9, 0);
+    let reply = world.take(request).await;
+    assert_eq!(reply.operations, [OperationOutcome::Yes]);
+    let taken: Vec<_> = reply.claimed.iter().map(|item| (item.run, item.index)).collect();
     assert_eq!(taken, [(all.items, index(3))]);
     let paused = [all.run, all.items].map(async |run| world.view(run).await.run.paused_at);
     for paused in paused {
@@ -640,12 +637,12 @@ pub async fn items_begun_in_a_pause_wait_for_its_end(world: &mut World) {
     let rules = |task: &mut TaskPlan| task.rules.queue_timeout = Some(SECOND * 60);
     let mut task = TaskPlan::default();
     rules(&mut task);
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(items_with(&each, 2, OnFailure::FailFast, task));
-    turn.claim = claim(9, 9);
-    let turned = world.take(turn).await;
-    assert!(turned.claimed.is_empty());
-    let id = turned.submits[0].as_ref().expect("its parent runs").id;
+    let mut request = world.request_of(worker);
+    request.submits.push(items_with(&each, 2, OnFailure::FailFast, task));
+    request.claim = claim(9, 9);
+    let reply = world.take(request).await;
+    assert!(reply.claimed.is_empty());
+    let id = reply.submits[0].as_ref().expect("its parent runs").id;
     assert_eq!(world.view(id).await.run.paused_at, Some(world.now()));
     let counts = world.store().counts().await.expect("they are counted");
     assert_eq!((counts.paused, counts.ready), (2, 0));
@@ -657,15 +654,15 @@ pub async fn items_begun_in_a_pause_wait_for_its_end(world: &mut World) {
     assert_eq!(world.claim(worker, 9).await.len(), 2);
 }
 
-pub async fn items_begun_in_the_turn_of_a_pause_wait_for_its_end(world: &mut World) {
+pub async fn items_begun_in_the_request_of_a_pause_wait_for_its_end(world: &mut World) {
     let (worker, run, each) = parent(world, mapped()).await;
-    let mut turn = world.turn_of(worker);
-    turn.operations.push(Operation::Pause(Scope::Run(run)));
-    turn.submits.push(items(&each, 2));
-    turn.claim = claim(9, 9);
-    let turned = world.take(turn).await;
-    assert!(turned.claimed.is_empty());
-    let id = turned.submits[0].as_ref().expect("its parent runs").id;
+    let mut request = world.request_of(worker);
+    request.operations.push(Operation::Pause(Scope::Run(run)));
+    request.submits.push(items(&each, 2));
+    request.claim = claim(9, 9);
+    let reply = world.take(request).await;
+    assert!(reply.claimed.is_empty());
+    let id = reply.submits[0].as_ref().expect("its parent runs").id;
     assert!(world.view(id).await.run.paused_at.is_some());
     // They are cancelled with their parent as they stand.
     world.perform_operation(Operation::Cancel(run)).await;
@@ -686,21 +683,21 @@ pub async fn items_fail_fast_or_keep_going_as_they_are_told(world: &mut World) {
         let id = ask(world, worker, new).await.expect("its parent runs").id;
         let taken = world.claim(worker, 3).await;
         world.tell(worker, change::defer(&taken[2], SECOND, "a file")).await;
-        let turned = world.tell(worker, change::fail(&taken[0])).await;
+        let reply = world.tell(worker, change::fail(&taken[0])).await;
         assert_eq!(world.kinds(id).await, stand, "{on_failure}");
         assert_eq!(world.kinds(run).await, [Active], "their parent decides what this means");
-        assert!(turned.ended.is_empty());
+        assert!(reply.ended.is_empty());
         let stops = world.life(id, 1).await.stopping.is_some();
         assert_eq!(stops, on_failure == OnFailure::FailFastKill);
 
-        let mut turned = world.tell(worker, change::succeed(&taken[1])).await;
+        let mut reply = world.tell(worker, change::succeed(&taken[1])).await;
         if on_failure == OnFailure::KeepGoing {
             let last = world.claim_one(worker).await;
             world.tell(worker, change::succeed(&last)).await;
             world.tell(worker, change::resume(&taken[2])).await;
-            turned = world.tell(worker, change::succeed(&taken[2])).await;
+            reply = world.tell(worker, change::succeed(&taken[2])).await;
         }
-        assert_eq!((turned.ended.len(), turned.ended[0].outcome), (1, RunOutcome::Failed));
+        assert_eq!((reply.ended.len(), reply.ended[0].outcome), (1, RunOutcome::Failed));
         world.tell(worker, change::fail(&each)).await;
         assert_eq!(world.view(run).await.run.ended, Some((RunOutcome::Failed, world.now())));
     }
@@ -720,8 +717,8 @@ pub async fn an_item_is_tried_again_by_itself(world: &mut World) {
     let again = world.claim_one(worker).await;
     assert_eq!((again.key, again.life.attempt), (taken[1].key, 2));
     assert_eq!(again.given.item, Some(bytes("item 1")));
-    let turned = world.tell(worker, change::succeed_with(&again, "b", "")).await;
-    assert_eq!(turned.ended[0].outcome, RunOutcome::Succeeded);
+    let reply = world.tell(worker, change::succeed_with(&again, "b", "")).await;
+    assert_eq!(reply.ended[0].outcome, RunOutcome::Succeeded);
     for (task, output) in taken.iter().zip(["a", "b"]) {
         let stored = world.output(task.key).await;
         assert_eq!(stored, Some(bytes(output)));
@@ -741,15 +738,15 @@ pub async fn two_thousand_items_go_through_and_their_run_ends_with_the_last(worl
         }
         assert_eq!(world.view(id).await.run.ended, None);
         seen.extend(claimed.iter().map(|item| item.given.item.clone()));
-        let mut turn = world.turn_of(worker);
+        let mut request = world.request_of(worker);
         // Every hundredth fails.
         let end = |(at, item): (usize, &Claimed)| match at {
             0 => change::fail(item),
             _ => change::succeed(item),
         };
-        turn.changes = claimed.iter().enumerate().map(end).collect();
-        let turned = world.take(turn).await;
-        assert!(turned.changes.iter().all(|applied| *applied == Applied::Yes));
+        request.changes = claimed.iter().enumerate().map(end).collect();
+        let reply = world.take(request).await;
+        assert!(reply.changes.iter().all(|applied| *applied == Applied::Yes));
     }
     let wanted = (0..COUNT).map(|at| Some(bytes(&format!("item {at}"))));
     assert!(seen.into_iter().eq(wanted), "each once, in order");
@@ -758,11 +755,11 @@ pub async fn two_thousand_items_go_through_and_their_run_ends_with_the_last(worl
     assert_eq!(failed, 20);
 }
 
-pub async fn two_thousand_items_are_cancelled_in_one_turn(world: &mut World) {
+pub async fn two_thousand_items_are_cancelled_in_one_request(world: &mut World) {
     let (worker, run, each) = parent(world, mapped()).await;
     let id = ask(world, worker, items(&each, 2_000)).await.expect("its parent runs").id;
     let taken = world.claim(worker, 8).await;
-    let turned = world.perform_operation(Operation::Cancel(run)).await;
-    assert_eq!((turned.told.len(), turned.ended.len()), (taken.len() + 1, 2));
+    let reply = world.perform_operation(Operation::Cancel(run)).await;
+    assert_eq!((reply.told.len(), reply.ended.len()), (taken.len() + 1, 2));
     assert!(world.kinds(id).await.iter().all(|kind| *kind == Kind::Cancelled));
 }

@@ -44,9 +44,9 @@ pub(super) async fn submit_many(
     plan: &Arc<Plan>,
     count: usize,
 ) -> Vec<Submitted> {
-    let mut turn = world.turn();
-    turn.submits = (0..count).map(|_| world.new_run(plan)).collect();
-    world.take(turn).await.submits.into_iter().map(|run| run.expect("it is accepted")).collect()
+    let mut request = world.request();
+    request.submits = (0..count).map(|_| world.new_run(plan)).collect();
+    world.take(request).await.submits.into_iter().map(|run| run.expect("it is accepted")).collect()
 }
 
 /// A run of one task whose limit has this key.
@@ -69,18 +69,18 @@ pub(super) fn plan_of_api() -> Arc<Plan> {
 
 pub async fn no_more_than_a_limit_allows_run_at_once(world: &mut World) {
     let worker = crowd(world, Limit::new("api").at_once(2), api(), 5).await;
-    let turned = world.claim_with(worker, claim(9, 9)).await;
-    assert_eq!(turned.claimed.len(), 2);
-    assert!(!turned.more, "what stands behind a limit is no reason to ask again");
+    let reply = world.claim_with(worker, claim(9, 9)).await;
+    assert_eq!(reply.claimed.len(), 2);
+    assert!(!reply.more, "what stands behind a limit is no reason to ask again");
     assert_eq!(standing(world, "api").await, (2, 3));
     let counts = world.store().counts().await.expect("they are counted");
     assert_eq!((counts.ready, counts.limited, counts.running), (0, 3, 2));
     assert!(world.claim(worker, 9).await.is_empty());
-    // One ends and the next is taken, in one turn.
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed(&turned.claimed[0]));
-    turn.claim = claim(9, 0);
-    assert_eq!(world.take(turn).await.claimed.len(), 1);
+    // One ends and the next is taken, in one request.
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed(&reply.claimed[0]));
+    request.claim = claim(9, 0);
+    assert_eq!(world.take(request).await.claimed.len(), 1);
     assert_eq!(standing(world, "api").await, (2, 2));
 }
 
@@ -199,10 +199,10 @@ pub async fn who_stands_behind_another_limit_lets_the_next_through(world: &mut W
         world.submit_run(keyed(new, key)).await;
     }
     assert!(world.claim(worker, 9).await.is_empty(), "all stand behind the one for all");
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed(&first));
-    turn.claim = claim(9, 0);
-    let next = world.take(turn).await.claimed;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed(&first));
+    request.claim = claim(9, 0);
+    let next = world.take(request).await.claimed;
     assert_eq!(next.len(), 1, "it is not kept for who waits for another");
     world.tell(worker, change::succeed(&blocks_ann)).await;
     world.tell(worker, change::succeed(&next[0])).await;
@@ -215,10 +215,10 @@ fn plan_of_user() -> Arc<Plan> {
 
 pub async fn a_task_with_limits_is_taken_only_to_begin_at_once(world: &mut World) {
     let worker = crowd(world, Limit::new("api").at_once(9), api().weight(3), 2).await;
-    let turned = world.claim_with(worker, claim(0, 9)).await;
-    assert!(turned.claimed.is_empty() && turned.more);
-    let turned = world.claim_with(worker, claim(2, 9)).await;
-    assert!(turned.claimed.is_empty() && turned.more);
+    let reply = world.claim_with(worker, claim(0, 9)).await;
+    assert!(reply.claimed.is_empty() && reply.more);
+    let reply = world.claim_with(worker, claim(2, 9)).await;
+    assert!(reply.claimed.is_empty() && reply.more);
     assert_eq!(standing(world, "api").await, (0, 0));
     let taken = world.claim_with(worker, claim(4, 9)).await.claimed;
     assert_eq!(taken.len(), 1);
@@ -309,13 +309,13 @@ pub async fn every_way_out_gives_limits_back(world: &mut World) {
     }
 }
 
-pub async fn what_is_claimed_in_a_turn_whose_answer_was_lost_holds_its_limits_once(
+pub async fn what_is_claimed_in_a_request_whose_answer_was_lost_holds_its_limits_once(
     world: &mut World,
 ) {
     let worker = crowd(world, Limit::new("api").at_once(2), api(), 3).await;
-    let mut turn = world.turn_of(worker);
-    turn.claim = claim(9, 0);
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request_of(worker);
+    request.claim = claim(9, 0);
+    let [first, second] = world.take_twice(request).await;
     assert_eq!(keys(&first.claimed), keys(&second.claimed));
     assert_eq!(standing(world, "api").await, (2, 1));
 }
@@ -354,11 +354,11 @@ pub async fn a_change_of_a_limit_whose_answer_was_lost_is_as_wanted_again(world:
         Operation::Declare(Limit::new("api").at_once(2)),
         Operation::Resize(Limit::new("api").at_once(3)),
     ] {
-        let mut turn = world.turn();
-        turn.operations.push(operation);
-        for turned in world.take_twice(turn).await {
+        let mut request = world.request();
+        request.operations.push(operation);
+        for reply in world.take_twice(request).await {
             let done = [OperationOutcome::Yes, OperationOutcome::Already];
-            assert!(done.contains(&turned.operations[0]), "{:?}", turned.operations);
+            assert!(done.contains(&reply.operations[0]), "{:?}", reply.operations);
         }
     }
     assert_eq!(world.limits().await.len(), 1);
@@ -374,10 +374,10 @@ pub async fn what_needs_a_limit_that_nobody_has_declared_waits_for_it(world: &mu
     assert_eq!(taken.len(), 1, "what needs none goes");
     assert_eq!(world.store().counts().await.expect("they are counted").limited, 3);
     assert!(world.limits().await.is_empty());
-    let mut turn = world.turn_of(worker);
-    turn.operations.push(Operation::Declare(Limit::new("api").at_once(2)));
-    turn.claim = claim(9, 0);
-    assert_eq!(world.take(turn).await.claimed.len(), 2, "in the turn that declares it");
+    let mut request = world.request_of(worker);
+    request.operations.push(Operation::Declare(Limit::new("api").at_once(2)));
+    request.claim = claim(9, 0);
+    assert_eq!(world.take(request).await.claimed.len(), 2, "in the request that declares it");
     assert_eq!(standing(world, "api").await, (2, 1));
 }
 
@@ -396,23 +396,23 @@ pub async fn a_larger_limit_lets_through_in_order(world: &mut World) {
         runs.push(world.submit_run(new).await.id);
         assert!(world.claim(worker, 9).await.is_empty());
     }
-    let mut turn = world.turn_of(worker);
-    turn.operations.push(Operation::Resize(Limit::new("api").at_once(4)));
-    turn.claim = claim(9, 0);
-    let taken: Vec<_> = world.take(turn).await.claimed.iter().map(|task| task.run).collect();
+    let mut request = world.request_of(worker);
+    request.operations.push(Operation::Resize(Limit::new("api").at_once(4)));
+    request.claim = claim(9, 0);
+    let taken: Vec<_> = world.take(request).await.claimed.iter().map(|task| task.run).collect();
     assert_eq!(taken, [runs[2], runs[0], runs[1]]);
     assert_eq!(standing(world, "api").await, (4, 1));
 }
 
-pub async fn a_limit_that_changes_in_a_turn_is_the_new_one_from_then_on(world: &mut World) {
+pub async fn a_limit_that_changes_in_a_request_is_the_new_one_from_then_on(world: &mut World) {
     let worker = crowd(world, Limit::new("api").at_once(1), api(), 5).await;
     let task = world.claim_one(worker).await;
     assert!(world.claim(worker, 9).await.is_empty());
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed(&task));
-    turn.operations.push(Operation::Resize(Limit::new("api").at_once(3)));
-    turn.claim = claim(9, 0);
-    assert_eq!(world.take(turn).await.claimed.len(), 3);
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed(&task));
+    request.operations.push(Operation::Resize(Limit::new("api").at_once(3)));
+    request.claim = claim(9, 0);
+    assert_eq!(world.take(request).await.claimed.len(), 3);
 }
 
 pub async fn a_smaller_limit_takes_nothing_away(world: &mut World) {
@@ -457,13 +457,13 @@ pub async fn tasks_behind_a_full_limit_hide_nobody(world: &mut World) {
     world.submit(&free).await;
     let both = world.worker(&[&api().build(), &free]).await;
     world.claim_one(worker).await;
-    // A turn puts no more than so many behind the limit, and says that there is more.
-    let mut turns = 0;
+    // A request puts no more than so many behind the limit, and says that there is more.
+    let mut requests = 0;
     loop {
-        turns += 1;
-        let turned = world.claim_with(both, claim(1, 0)).await;
-        match &turned.claimed[..] {
-            [] => assert!(turned.more && turns < 4, "somebody is hidden"),
+        requests += 1;
+        let reply = world.claim_with(both, claim(1, 0)).await;
+        match &reply.claimed[..] {
+            [] => assert!(reply.more && requests < 4, "somebody is hidden"),
             [free] => {
                 assert_eq!(free.plan.workflow(), "free");
                 break;
@@ -582,7 +582,7 @@ pub async fn who_is_put_behind_a_limit_by_a_clock_that_is_behind_is_let_through(
     let late = world.now() + SECOND;
     let new = NewRun { not_before: Some(late), ..world.new_run(&plan) };
     let run = world.submit_run(new).await.id;
-    let mut ahead = world.turn();
+    let mut ahead = world.request();
     ahead.now = late;
     world.take(ahead).await;
     assert!(world.claim(worker, 9).await.is_empty(), "it is found, and the limit is full");
@@ -592,14 +592,14 @@ pub async fn who_is_put_behind_a_limit_by_a_clock_that_is_behind_is_let_through(
     assert_eq!(world.claim_one(worker).await.run, run);
 }
 
-pub async fn a_thousand_and_more_are_let_through_in_several_turns(world: &mut World) {
+pub async fn a_thousand_and_more_are_let_through_in_several_requests(world: &mut World) {
     let worker = crowd(world, Limit::new("api").at_once(1), api(), 2_501).await;
     let holder = world.claim_one(worker).await;
     while world.claim_with(worker, claim(1, 0)).await.more {}
     assert_eq!(standing(world, "api").await, (1, 2_500));
     // As many as there is room for, and no more: who looks again finds nothing to do.
-    let turned = world.perform_operation(Operation::Resize(Limit::new("api").at_once(1_001))).await;
-    assert_eq!(turned.alarm, None);
+    let reply = world.perform_operation(Operation::Resize(Limit::new("api").at_once(1_001))).await;
+    assert_eq!(reply.alarm, None);
     assert_eq!(standing(world, "api").await, (1, 1_500));
     world.perform_operation(Operation::Resize(Limit::new("api").at_once(2_200))).await;
     let mut taken = vec![holder];
@@ -629,9 +629,9 @@ pub async fn a_task_that_keeps_a_limit_its_child_needs_is_refused_by_name(world:
         assert!(why.contains(part), "{why}");
     }
     assert_eq!(world.store().run(id).await.expect("it can be looked for"), None);
-    let mut turn = world.turn_of(above);
-    turn.submits.push(new.clone());
-    let refusal = world.take(turn).await.submits.remove(0);
+    let mut request = world.request_of(above);
+    request.submits.push(new.clone());
+    let refusal = world.take(request).await.submits.remove(0);
     assert_eq!(refusal, Err(Refusal::Unwaitable(why)));
     // The same for a run that is there.
     let other = world.submit(&child).await.id;

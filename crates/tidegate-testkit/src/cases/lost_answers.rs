@@ -1,4 +1,4 @@
-//! Turns that are handed in again because nobody knows whether they arrived.
+//! Requests that are handed in again because nobody knows whether they arrived.
 //!
 //! Nothing is stranded, doubled or wrongly lost.
 
@@ -8,11 +8,11 @@ use std::time::Duration;
 use tidegate_core::Backoff;
 use tidegate_core::lifecycle::Kind;
 use tidegate_core::limit::Limit;
-use tidegate_core::store::{Applied, Bytes, Change, Claimed, NewRun, Operation, Scope, Turned};
+use tidegate_core::store::{Applied, Bytes, Change, Claimed, NewRun, Operation, Reply, Scope};
 
 /// What was taken, comparable.
-fn taken(turned: &Turned) -> Vec<impl PartialEq + std::fmt::Debug + use<>> {
-    let all = turned.claimed.iter().map(|task| {
+fn taken(reply: &Reply) -> Vec<impl PartialEq + std::fmt::Debug + use<>> {
+    let all = reply.claimed.iter().map(|task| {
         let Claimed { key, index, run, order, .. } = *task;
         let given = task.given.clone();
         (key, index, run, order, task.life.clone(), given)
@@ -28,10 +28,10 @@ fn at_once() -> Sketch {
 pub async fn a_submit_is_not_doubled(world: &mut World) {
     let plan = chain(2).build();
     let worker = world.worker(&[&plan]).await;
-    let mut turn = world.turn();
-    turn.submits.push(world.new_run(&plan));
-    turn.submits.push(NewRun { key: Some("k".to_owned()), ..world.new_run(&plan) });
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request();
+    request.submits.push(world.new_run(&plan));
+    request.submits.push(NewRun { key: Some("k".to_owned()), ..world.new_run(&plan) });
+    let [first, second] = world.take_twice(request).await;
     assert_eq!(first.submits, second.submits);
     assert!(second.submits.iter().flatten().all(|submitted| !submitted.existing));
     assert_eq!(world.claim(worker, 9).await.len(), 2);
@@ -42,29 +42,29 @@ pub async fn a_submit_under_a_taken_key_is_answered_the_same(world: &mut World) 
     let key = Some("k".to_owned());
     let new = NewRun { key: key.clone(), ..world.new_run(&plan) };
     world.submit_run(new).await;
-    let mut turn = world.turn();
-    turn.submits.push(NewRun { key: key.clone(), ..world.new_run(&plan) });
+    let mut request = world.request();
+    request.submits.push(NewRun { key: key.clone(), ..world.new_run(&plan) });
     let input = Some(Bytes::from(&b"other"[..]));
-    turn.submits.push(NewRun { key, input, ..world.new_run(&plan) });
-    let [first, second] = world.take_twice(turn).await;
+    request.submits.push(NewRun { key, input, ..world.new_run(&plan) });
+    let [first, second] = world.take_twice(request).await;
     assert_eq!(first.submits, second.submits);
     assert!(first.submits[0].clone().is_ok_and(|submitted| submitted.existing));
     assert!(first.submits[1].is_err());
 }
 
-pub async fn a_turn_that_never_arrived_is_taken_as_if_new(world: &mut World) {
+pub async fn a_request_that_never_arrived_is_taken_as_if_new(world: &mut World) {
     let plan = chain(2).build();
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
-    turn.again = true;
-    turn.changes.push(change::succeed(&task));
-    turn.submits.push(world.new_run(&plan));
-    turn.claim = claim(9, 0);
-    let turned = world.take(turn).await;
-    assert_eq!(turned.changes, [Applied::Yes]);
-    assert_eq!(turned.claimed.len(), 2);
+    let mut request = world.request_of(worker);
+    request.again = true;
+    request.changes.push(change::succeed(&task));
+    request.submits.push(world.new_run(&plan));
+    request.claim = claim(9, 0);
+    let reply = world.take(request).await;
+    assert_eq!(reply.changes, [Applied::Yes]);
+    assert_eq!(reply.claimed.len(), 2);
     assert_eq!(world.kinds(run).await, [Kind::Succeeded, Kind::Active]);
 }
 
@@ -84,9 +84,9 @@ pub async fn every_end_of_an_entry_is_yes_again_and_recorded_once(world: &mut Wo
         let worker = world.worker(&[&plan]).await;
         let run = world.submit(&plan).await.id;
         let task = world.claim_one(worker).await;
-        let mut turn = world.turn_of(worker);
-        turn.changes.push(say(&task));
-        let [first, second] = world.take_twice(turn).await;
+        let mut request = world.request_of(worker);
+        request.changes.push(say(&task));
+        let [first, second] = world.take_twice(request).await;
         assert_eq!(
             (&first.changes[..], &second.changes[..]),
             (&[Applied::Yes][..], &[Applied::Yes][..])
@@ -101,10 +101,10 @@ pub async fn a_finish_with_all_that_followed_is_yes_again(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     world.submit(&plan).await;
     let task = world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed_with(&task, "out", "in"));
-    turn.claim = claim(1, 0);
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed_with(&task, "out", "in"));
+    request.claim = claim(1, 0);
+    let [first, second] = world.take_twice(request).await;
     assert_eq!(second.changes, [Applied::Yes]);
     assert_eq!((taken(&first).len(), taken(&first)), (1, taken(&second)));
 }
@@ -116,10 +116,10 @@ pub async fn the_end_of_a_run_is_told_again(world: &mut World) {
     world.submit(&plan).await;
     let gone = world.submit(&plan).await.id;
     let tasks = world.claim(worker, 2).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::fail(&tasks[0]));
-    turn.operations.push(Operation::Cancel(gone));
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::fail(&tasks[0]));
+    request.operations.push(Operation::Cancel(gone));
+    let [first, second] = world.take_twice(request).await;
     assert_eq!((first.ended.len(), &first.ended), (2, &second.ended));
 }
 
@@ -128,10 +128,10 @@ pub async fn a_retry_and_its_claim_are_yes_again(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::fail(&task));
-    turn.claim = claim(1, 0);
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::fail(&task));
+    request.claim = claim(1, 0);
+    let [first, second] = world.take_twice(request).await;
     assert_eq!(
         (&first.changes[..], &second.changes[..]),
         (&[Applied::Yes][..], &[Applied::Yes][..])
@@ -150,10 +150,10 @@ pub async fn claims_are_given_again_as_they_were_and_no_others(world: &mut World
         world.submit_run(new).await;
     }
     world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(world.new_run(&plan));
-    turn.claim = claim(2, 2);
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request_of(worker);
+    request.submits.push(world.new_run(&plan));
+    request.claim = claim(2, 2);
+    let [first, second] = world.take_twice(request).await;
     assert_eq!(first.claimed.len(), 4);
     assert_eq!(taken(&first), taken(&second));
     assert!(first.more && second.more, "there is still more than was taken");
@@ -162,32 +162,32 @@ pub async fn claims_are_given_again_as_they_were_and_no_others(world: &mut World
 pub async fn a_claim_that_got_nothing_may_get_something_again(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
-    let mut turn = world.turn_of(worker);
-    turn.claim = claim(1, 0);
-    assert!(world.take(turn.clone()).await.claimed.is_empty());
+    let mut request = world.request_of(worker);
+    request.claim = claim(1, 0);
+    assert!(world.take(request.clone()).await.claimed.is_empty());
     world.submit(&plan).await;
-    turn.again = true;
-    assert_eq!(world.take(turn).await.claimed.len(), 1);
+    request.again = true;
+    assert_eq!(world.take(request).await.claimed.len(), 1);
 }
 
 /// It has kept its first time, and a rate goes by the time.
-pub async fn a_turn_that_is_handed_in_again_begins_nothing_under_a_limit(world: &mut World) {
+pub async fn a_request_that_is_handed_in_again_begins_nothing_under_a_limit(world: &mut World) {
     world.declare(Limit::new("api").rate(1, SECOND)).await;
     let plan = one().limit("api").build();
     let worker = world.worker(&[&plan]).await;
-    let mut turn = world.turn_of(worker);
-    turn.claim = claim(1, 0);
-    assert!(world.take(turn.clone()).await.claimed.is_empty());
+    let mut request = world.request_of(worker);
+    request.claim = claim(1, 0);
+    assert!(world.take(request.clone()).await.claimed.is_empty());
     world.advance(SECOND / 2);
     world.submit(&plan).await;
-    turn.again = true;
-    let turned = world.take(turn).await;
-    assert!(turned.claimed.is_empty() && turned.more, "the next turn can take it");
+    request.again = true;
+    let reply = world.take(request).await;
+    assert!(reply.claimed.is_empty() && reply.more, "the next request can take it");
     assert_eq!(world.claim_one(worker).await.life.attempt, 1);
 }
 
-/// What the worker has anyway was not given to it by this turn.
-pub async fn what_the_turn_only_told_of_is_not_given_again_as_claimed(world: &mut World) {
+/// What the worker has anyway was not given to it by this request.
+pub async fn what_the_request_only_told_of_is_not_given_again_as_claimed(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     for _ in 0..4 {
@@ -195,17 +195,17 @@ pub async fn what_the_turn_only_told_of_is_not_given_again_as_claimed(world: &mu
     }
     let had = world.claim_with(worker, claim(2, 1)).await.claimed;
     for claims in [claim(1, 0), claim(0, 0)] {
-        let mut turn = world.turn_of(worker);
-        turn.changes.push(match claims.units {
+        let mut request = world.request_of(worker);
+        request.changes.push(match claims.units {
             1 => change::defer(&had[0], SECOND, "x"),
             _ => change::resume(&had[0]),
         });
-        turn.changes.push(change::step(&had[1]));
+        request.changes.push(change::step(&had[1]));
         if claims.units == 1 {
-            turn.changes.push(change::begin(&had[2]));
+            request.changes.push(change::begin(&had[2]));
         }
-        turn.claim = claims;
-        let [first, second] = world.take_twice(turn).await;
+        request.claim = claims;
+        let [first, second] = world.take_twice(request).await;
         assert!(second.changes.iter().all(|applied| *applied == Applied::Yes));
         assert_eq!(taken(&first), taken(&second));
     }
@@ -216,14 +216,14 @@ pub async fn a_hand_back_is_yes_again_also_when_another_has_taken_it_since(world
     let [one, two] = [world.worker(&[&plan]).await, world.worker(&[&plan]).await];
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(one).await;
-    let mut turn = world.turn_of(one);
-    turn.changes.push(change::hand_back(&task));
-    world.take(turn.clone()).await;
+    let mut request = world.request_of(one);
+    request.changes.push(change::hand_back(&task));
+    world.take(request.clone()).await;
     let task = world.claim_one(two).await;
     world.tell(two, change::defer(&task, SECOND, "x")).await;
     let before = world.view(run).await;
-    turn.again = true;
-    assert_eq!(world.take(turn).await.changes, [Applied::Yes]);
+    request.again = true;
+    assert_eq!(world.take(request).await.changes, [Applied::Yes]);
     assert_eq!(world.view(run).await, before);
 }
 
@@ -233,9 +233,9 @@ pub async fn what_was_lost_is_lost_again(world: &mut World) {
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
     world.perform_operation(Operation::Cancel(run)).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed_with(&task, "out", "in"));
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed_with(&task, "out", "in"));
+    let [first, second] = world.take_twice(request).await;
     assert_eq!(first.changes, second.changes);
     assert_ne!(second.changes, [Applied::Yes]);
     assert_eq!(world.output(task.key).await, None);
@@ -247,10 +247,10 @@ pub async fn a_take_over_goes_on_where_it_was(world: &mut World) {
     let run = world.submit(&plan).await.id;
     world.claim_one(old).await;
     world.kill(old).await;
-    let mut turn = world.turn_of(new);
-    turn.recover = Some(old);
-    turn.claim = claim(1, 0);
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request_of(new);
+    request.recover = Some(old);
+    request.claim = claim(1, 0);
+    let [first, second] = world.take_twice(request).await;
     assert_eq!((first.recovered, second.recovered), (1, 0));
     assert_eq!((taken(&first).len(), taken(&first)), (1, taken(&second)));
     assert_eq!(world.life(run, 0).await.recoveries, 1);
@@ -260,14 +260,14 @@ pub async fn requests_are_as_wanted_again(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     let (kept, gone) = (world.submit(&plan).await.id, world.submit(&plan).await.id);
-    let mut turn = world.turn();
-    turn.operations.push(Operation::Pause(Scope::Run(kept)));
-    turn.operations.push(Operation::Cancel(gone));
-    world.take_twice(turn).await;
+    let mut request = world.request();
+    request.operations.push(Operation::Pause(Scope::Run(kept)));
+    request.operations.push(Operation::Cancel(gone));
+    world.take_twice(request).await;
     assert!(world.claim(worker, 9).await.is_empty());
     assert_eq!(world.kinds(gone).await, [Kind::Cancelled]);
-    let mut turn = world.turn();
-    turn.operations.push(Operation::Unpause(Scope::Run(kept)));
-    world.take_twice(turn).await;
+    let mut request = world.request();
+    request.operations.push(Operation::Unpause(Scope::Run(kept)));
+    world.take_twice(request).await;
     assert_eq!(world.claim(worker, 9).await.len(), 1);
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::lifecycle::{Kind, State, WorkerId};
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{Applied, Change, Claimed, Operation, Scope, Turned};
+use tidegate_core::store::{Applied, Change, Claimed, Operation, Reply, Scope};
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome};
 
 fn go() -> WaitId {
@@ -25,20 +25,22 @@ async fn begun(world: &mut World) -> (WorkerId, RunId, Claimed) {
 /// The task waits for a signal as a row.
 async fn park(world: &mut World, worker: WorkerId, task: &Claimed) {
     let parks = Change { waits: vec![ask::signal("go", 0)], ..change::park_on(task, None, [go()]) };
-    let turned = world.tell(worker, parks).await;
-    assert_eq!(turned.alarm, None, "no clock wakes it");
+    let reply = world.tell(worker, parks).await;
+    assert_eq!(reply.alarm, None, "no clock wakes it");
 }
 
-/// A signal in a turn of this worker, which takes what it can.
-async fn signal_and_claim(world: &mut World, worker: WorkerId, run: RunId) -> Turned {
+/// A signal in a request of this worker, which takes what it can.
+async fn signal_and_claim(world: &mut World, worker: WorkerId, run: RunId) -> Reply {
     let signal = world.new_signal(run, "go", "x");
-    let mut turn = world.turn_of(worker);
-    turn.operations.push(Operation::Signal(signal));
-    turn.claim = claim(9, 0);
-    world.take(turn).await
+    let mut request = world.request_of(worker);
+    request.operations.push(Operation::Signal(signal));
+    request.claim = claim(9, 0);
+    world.take(request).await
 }
 
-pub async fn a_signal_wakes_who_is_parked_and_is_taken_with_it_in_the_same_turn(world: &mut World) {
+pub async fn a_signal_wakes_who_is_parked_and_is_taken_with_it_in_the_same_request(
+    world: &mut World,
+) {
     let (worker, run, task) = begun(world).await;
     park(world, worker, &task).await;
     assert_eq!(world.kinds(run).await, [Kind::Parked]);
@@ -74,7 +76,9 @@ async fn other_run(world: &mut World) -> (WorkerId, RunId, Claimed, Arc<Plan>) {
     (worker, run, world.claim_one(worker).await, other)
 }
 
-pub async fn the_end_of_a_run_wakes_all_who_are_parked_on_it_in_the_same_turn(world: &mut World) {
+pub async fn the_end_of_a_run_wakes_all_who_are_parked_on_it_in_the_same_request(
+    world: &mut World,
+) {
     let (worker, run, task) = begun(world).await;
     let (knows, other, its, other_plan) = other_run(world).await;
     let second = world.submit(&task.plan).await.id;
@@ -87,10 +91,10 @@ pub async fn the_end_of_a_run_wakes_all_who_are_parked_on_it_in_the_same_turn(wo
     world.tell(knows, change::hand_back(&its)).await;
     let both = world.worker(&[&task.plan, &other_plan]).await;
     let its = world.claim_one(both).await;
-    let mut turn = world.turn_of(both);
-    turn.changes.push(change::succeed(&its));
-    turn.claim = claim(9, 0);
-    let woken = world.take(turn).await.claimed;
+    let mut request = world.request_of(both);
+    request.changes.push(change::succeed(&its));
+    request.claim = claim(9, 0);
+    let woken = world.take(request).await.claimed;
     assert_eq!(keys(&woken), [task.key, next.key]);
     let ended = Some(WaitOutcome::Ended(tidegate_core::graph::RunOutcome::Succeeded));
     assert!(woken.iter().all(|task| waits_of(task)[0].outcome == ended));
@@ -138,23 +142,23 @@ pub async fn what_comes_while_a_task_is_about_to_park_wakes_it(world: &mut World
     assert_eq!(world.asks(worker, &task, ask::signal("go", 0)).await, None);
     // Its worker has not heard of this when the body is dropped.
     world.send(run, "go", "x").await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::park_on(&task, None, [go()]));
-    turn.claim = claim(1, 0);
-    let turned = world.take(turn).await;
-    assert_eq!(turned.changes, [Applied::Yes]);
-    assert_eq!(keys(&turned.claimed), [task.key]);
-    assert_eq!(waits_of(&turned.claimed[0])[0].outcome, Some(ask::value("x")));
+    let mut request = world.request_of(worker);
+    request.changes.push(change::park_on(&task, None, [go()]));
+    request.claim = claim(1, 0);
+    let reply = world.take(request).await;
+    assert_eq!(reply.changes, [Applied::Yes]);
+    assert_eq!(keys(&reply.claimed), [task.key]);
+    assert_eq!(waits_of(&reply.claimed[0])[0].outcome, Some(ask::value("x")));
 }
 
-pub async fn what_comes_in_the_turn_of_a_park_wakes_it_wherever_it_is_said(world: &mut World) {
+pub async fn what_comes_in_the_request_of_a_park_wakes_it_wherever_it_is_said(world: &mut World) {
     let (worker, run, task) = begun(world).await;
     world.asks(worker, &task, ask::signal("go", 0)).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::park_on(&task, None, [go()]));
-    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
-    turn.claim = claim(1, 0);
-    assert_eq!(keys(&world.take(turn).await.claimed), [task.key]);
+    let mut request = world.request_of(worker);
+    request.changes.push(change::park_on(&task, None, [go()]));
+    request.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
+    request.claim = claim(1, 0);
+    assert_eq!(keys(&world.take(request).await.claimed), [task.key]);
 }
 
 pub async fn who_parks_on_several_is_woken_by_the_first(world: &mut World) {
@@ -187,18 +191,18 @@ pub async fn a_park_whose_answer_was_lost_is_yes_again_also_when_it_was_woken_si
     let (worker, run, task) = begun(world).await;
     let parks =
         Change { waits: vec![ask::signal("go", 0)], ..change::park_on(&task, None, [go()]) };
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(parks);
-    for turned in world.take_twice(turn.clone()).await {
-        assert_eq!(turned.changes, [Applied::Yes]);
+    let mut request = world.request_of(worker);
+    request.changes.push(parks);
+    for reply in world.take_twice(request.clone()).await {
+        assert_eq!(reply.changes, [Applied::Yes]);
     }
     assert_eq!(world.kinds(run).await, [Kind::Parked]);
     world.send(run, "go", "x").await;
-    turn.again = true;
-    assert_eq!(world.take(turn.clone()).await.changes, [Applied::Yes], "it is ready again");
+    request.again = true;
+    assert_eq!(world.take(request.clone()).await.changes, [Applied::Yes], "it is ready again");
     assert_eq!(world.kinds(run).await, [Kind::Ready], "and stays so");
     let next = world.claim_one(worker).await;
-    assert_eq!(world.take(turn).await.changes, [Applied::Yes], "it is taken again");
+    assert_eq!(world.take(request).await.changes, [Applied::Yes], "it is taken again");
     assert_eq!(waits_of(&next)[0].outcome, Some(ask::value("x")));
     assert_eq!(world.kinds(run).await, [Kind::Active]);
 }
@@ -233,11 +237,11 @@ pub async fn a_parked_task_of_a_failing_run_is_over_and_not_woken(world: &mut Wo
     let run = world.submit(&both).await.id;
     let tasks = world.claim(worker, 2).await;
     park(world, worker, &tasks[0]).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::fail(&tasks[1]));
-    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
-    turn.claim = claim(1, 0);
-    assert!(world.take(turn).await.claimed.is_empty());
+    let mut request = world.request_of(worker);
+    request.changes.push(change::fail(&tasks[1]));
+    request.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
+    request.claim = claim(1, 0);
+    assert!(world.take(request).await.claimed.is_empty());
     assert_eq!(world.kinds(run).await, [Kind::Cancelled, Kind::Failed]);
 }
 
@@ -251,10 +255,10 @@ pub async fn a_wait_that_is_closed_hands_its_signal_to_who_is_parked(world: &mut
     park(world, worker, &tasks[0]).await;
     world.send(run, "go", "x").await;
     assert_eq!(world.kinds(run).await, [Kind::Parked, Kind::Active]);
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::asks(&tasks[1], [WaitOp::Close(go())]));
-    turn.claim = claim(1, 0);
-    let woken = world.take(turn).await.claimed;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::asks(&tasks[1], [WaitOp::Close(go())]));
+    request.claim = claim(1, 0);
+    let woken = world.take(request).await.claimed;
     assert_eq!(keys(&woken), [tasks[0].key]);
     assert_eq!(waits_of(&woken[0])[0].outcome, Some(ask::value("x")));
 }
@@ -263,29 +267,29 @@ pub async fn a_thousand_parked_tasks_are_woken_by_one_end_of_a_run(world: &mut W
     let (_, other, its, other_plan) = other_run(world).await;
     let waits = one().build();
     let worker = world.worker(&[&waits, &other_plan]).await;
-    let mut turn = world.turn_of(worker);
+    let mut request = world.request_of(worker);
     for _ in 0..1_000 {
-        turn.submits.push(world.new_run(&waits));
+        request.submits.push(world.new_run(&waits));
     }
-    turn.claim = claim(1_000, 0);
-    let tasks = world.take(turn).await.claimed;
+    request.claim = claim(1_000, 0);
+    let tasks = world.take(request).await.claimed;
     let on = WaitId::new(WaitKind::Run, other.to_string(), 0);
-    let mut turn = world.turn_of(worker);
-    turn.changes = tasks
+    let mut request = world.request_of(worker);
+    request.changes = tasks
         .iter()
         .map(|task| {
             let on = [on.clone()];
             Change { waits: vec![ask::run(other)], ..change::park_on(task, None, on) }
         })
         .collect();
-    world.take(turn).await;
+    world.take(request).await;
     assert_eq!(world.store().counts().await.expect("they are counted").parked, 1_000);
-    let mut turn = world.turn();
-    turn.recover = Some(its.life.owner().expect("it runs"));
-    world.take(turn).await;
+    let mut request = world.request();
+    request.recover = Some(its.life.owner().expect("it runs"));
+    world.take(request).await;
     let its = world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed(&its));
-    turn.claim = claim(2_000, 0);
-    assert_eq!(world.take(turn).await.claimed.len(), 1_000);
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed(&its));
+    request.claim = claim(2_000, 0);
+    assert_eq!(world.take(request).await.claimed.len(), 1_000);
 }

@@ -22,20 +22,20 @@ pub async fn while_paused_nothing_starts_and_what_has_begun_goes_on(world: &mut 
         world.advance(SECOND);
         world.tell(worker, change::defer(&task, SECOND, "x")).await;
         world.tell(worker, change::resume(&task)).await;
-        let mut turn = world.turn_of(worker);
-        turn.changes.push(change::succeed(&task));
-        turn.claim = claim(9, 9);
-        let turned = world.take(turn).await;
-        assert!(turned.claimed.is_empty(), "{scope:?}: the next does not start");
-        assert!(!turned.more, "{scope:?}");
+        let mut request = world.request_of(worker);
+        request.changes.push(change::succeed(&task));
+        request.claim = claim(9, 9);
+        let reply = world.take(request).await;
+        assert!(reply.claimed.is_empty(), "{scope:?}: the next does not start");
+        assert!(!reply.more, "{scope:?}");
         assert_eq!(world.kinds(run).await, [Kind::Succeeded, Kind::Ready]);
         assert!(world.claim(worker, 9).await.is_empty(), "{scope:?}: nor later");
 
         world.advance(SECOND);
-        let mut turn = world.turn_of(worker);
-        turn.operations.push(Operation::Unpause(scope));
-        turn.claim = claim(9, 9);
-        let claimed = world.take(turn).await.claimed;
+        let mut request = world.request_of(worker);
+        request.operations.push(Operation::Unpause(scope));
+        request.claim = claim(9, 9);
+        let claimed = world.take(request).await.claimed;
         assert_eq!(claimed.len(), 1);
         assert_eq!(claimed[0].order, world.now() - SECOND, "its place is that of before");
         world.tell(worker, change::succeed(&claimed[0])).await;
@@ -64,36 +64,36 @@ pub async fn what_is_submitted_to_a_paused_queue_or_store_waits(world: &mut Worl
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     for scope in [Scope::Queue(QUEUE.to_owned()), Scope::Store] {
-        let mut turn = world.turn_of(worker);
-        turn.operations.push(Operation::Pause(scope.clone()));
-        turn.submits.push(world.new_run(&plan));
-        turn.claim = claim(9, 9);
-        let turned = world.take(turn).await;
-        assert!(turned.claimed.is_empty() && !turned.more, "{scope:?}");
-        let mut turn = world.turn_of(worker);
-        turn.submits.push(world.new_run(&plan));
-        turn.claim = claim(9, 9);
-        assert!(world.take(turn).await.claimed.is_empty(), "{scope:?}");
+        let mut request = world.request_of(worker);
+        request.operations.push(Operation::Pause(scope.clone()));
+        request.submits.push(world.new_run(&plan));
+        request.claim = claim(9, 9);
+        let reply = world.take(request).await;
+        assert!(reply.claimed.is_empty() && !reply.more, "{scope:?}");
+        let mut request = world.request_of(worker);
+        request.submits.push(world.new_run(&plan));
+        request.claim = claim(9, 9);
+        assert!(world.take(request).await.claimed.is_empty(), "{scope:?}");
         world.perform_operation(Operation::Unpause(scope)).await;
         assert_eq!(world.claim(worker, 9).await.len(), 2);
     }
 }
 
-pub async fn what_is_paused_in_a_turn_is_not_taken_in_it(world: &mut World) {
+pub async fn what_is_paused_in_a_request_is_not_taken_in_it(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     for at in 0..3 {
         let run = world.submit(&plan).await.id;
         let scope = scopes(run)[at].clone();
-        let mut turn = world.turn_of(worker);
-        turn.operations.push(Operation::Pause(scope.clone()));
-        turn.claim = claim(9, 9);
-        let turned = world.take(turn).await;
-        assert!(turned.claimed.is_empty() && !turned.more, "{scope:?}");
-        let mut turn = world.turn_of(worker);
-        turn.operations.push(Operation::Unpause(scope.clone()));
-        turn.claim = claim(9, 9);
-        assert_eq!(world.take(turn).await.claimed.len(), 1, "{scope:?}");
+        let mut request = world.request_of(worker);
+        request.operations.push(Operation::Pause(scope.clone()));
+        request.claim = claim(9, 9);
+        let reply = world.take(request).await;
+        assert!(reply.claimed.is_empty() && !reply.more, "{scope:?}");
+        let mut request = world.request_of(worker);
+        request.operations.push(Operation::Unpause(scope.clone()));
+        request.claim = claim(9, 9);
+        assert_eq!(world.take(request).await.claimed.len(), 1, "{scope:?}");
     }
 }
 
@@ -130,8 +130,8 @@ pub async fn only_a_run_that_is_there_and_open_can_be_paused(world: &mut World) 
     let run = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&task)).await;
-    let turned = world.ask(Operation::Pause(Scope::Run(run))).await;
-    assert_eq!(turned.operations, [OperationOutcome::Already]);
+    let reply = world.ask(Operation::Pause(Scope::Run(run))).await;
+    assert_eq!(reply.operations, [OperationOutcome::Already]);
     assert_eq!(world.view(run).await.run.paused_at, None);
 }
 
@@ -266,8 +266,8 @@ pub async fn a_start_time_that_passes_in_a_pause_is_not_lost(world: &mut World) 
     let new = NewRun { not_before: Some(start), ..world.new_run(&plan) };
     let run = world.submit_run(new).await.id;
     world.perform_operation(Operation::Pause(Scope::Run(run))).await;
-    let turned = world.perform_operation(Operation::Unpause(Scope::Run(run))).await;
-    assert_eq!(turned.alarm, Some(start), "unpaused too early, it still waits");
+    let reply = world.perform_operation(Operation::Unpause(Scope::Run(run))).await;
+    assert_eq!(reply.alarm, Some(start), "unpaused too early, it still waits");
     assert!(world.claim(worker, 9).await.is_empty());
 }
 

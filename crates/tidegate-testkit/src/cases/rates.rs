@@ -13,19 +13,19 @@ use tidegate_core::wait::{WaitOp, WaitOutcome};
 pub async fn a_rate_bounds_how_many_begin_in_a_stretch_of_time(world: &mut World) {
     let worker = crowd(world, Limit::new("api").rate(2, SECOND * 10), api(), 6).await;
     let first = world.now();
-    let turned = world.claim_with(worker, claim(9, 0)).await;
-    assert_eq!(turned.claimed.len(), 2);
-    assert_eq!(turned.alarm, Some(first + SECOND * 10), "exactly then it has to be looked at");
+    let reply = world.claim_with(worker, claim(9, 0)).await;
+    assert_eq!(reply.claimed.len(), 2);
+    assert_eq!(reply.alarm, Some(first + SECOND * 10), "exactly then it has to be looked at");
     // That they end frees nothing.
-    for task in &turned.claimed {
+    for task in &reply.claimed {
         world.tell(worker, change::succeed(task)).await;
     }
     world.advance(SECOND * 10 - Duration::from_micros(1));
     assert!(world.claim(worker, 9).await.is_empty());
     world.advance(Duration::from_micros(1));
-    let turned = world.claim_with(worker, claim(9, 0)).await;
-    assert_eq!(turned.claimed.len(), 2);
-    assert_eq!(turned.alarm, Some(first + SECOND * 20));
+    let reply = world.claim_with(worker, claim(9, 0)).await;
+    assert_eq!(reply.claimed.len(), 2);
+    assert_eq!(reply.alarm, Some(first + SECOND * 20));
     world.advance(SECOND * 60);
     assert_eq!(world.claim(worker, 9).await.len(), 2);
     assert_eq!(world.look().await.alarm, None, "nobody waits");
@@ -36,11 +36,11 @@ pub async fn a_rate_slides_with_each_begin(world: &mut World) {
     let first = world.now();
     assert_eq!(world.claim(worker, 1).await.len(), 1);
     world.advance(SECOND * 4);
-    let turned = world.claim_with(worker, claim(9, 0)).await;
-    assert_eq!((turned.claimed.len(), turned.alarm), (1, Some(first + SECOND * 10)));
+    let reply = world.claim_with(worker, claim(9, 0)).await;
+    assert_eq!((reply.claimed.len(), reply.alarm), (1, Some(first + SECOND * 10)));
     world.advance(SECOND * 6);
-    let turned = world.claim_with(worker, claim(9, 0)).await;
-    assert_eq!((turned.claimed.len(), turned.alarm), (1, Some(first + SECOND * 14)));
+    let reply = world.claim_with(worker, claim(9, 0)).await;
+    assert_eq!((reply.claimed.len(), reply.alarm), (1, Some(first + SECOND * 14)));
     world.advance(SECOND * 4);
     assert_eq!(world.claim(worker, 9).await.len(), 1);
 }
@@ -51,10 +51,10 @@ pub async fn who_is_left_behind_by_who_is_let_through_a_rate_has_its_time(world:
     let worker = crowd(world, Limit::new("api").rate(5, SECOND * 10), heavy, 3).await;
     let first = world.now();
     for at in 0..3 {
-        let turned = world.claim_with(worker, claim(9, 0)).await;
-        assert_eq!(turned.claimed.len(), 1, "{at}");
+        let reply = world.claim_with(worker, claim(9, 0)).await;
+        assert_eq!(reply.claimed.len(), 1, "{at}");
         let next = (at < 2).then(|| first + SECOND * 10 * (at + 1));
-        assert_eq!(turned.alarm, next);
+        assert_eq!(reply.alarm, next);
         world.advance(SECOND * 10);
     }
 }
@@ -66,11 +66,11 @@ pub async fn a_rate_and_a_bound_at_once_both_hold(world: &mut World) {
     let task = world.claim(worker, 9).await.remove(0);
     world.advance(SECOND);
     assert_eq!(world.look().await.alarm, None, "time alone frees nothing");
-    let turned = world.tell(worker, change::succeed(&task)).await;
-    assert_eq!(turned.alarm, None);
+    let reply = world.tell(worker, change::succeed(&task)).await;
+    assert_eq!(reply.alarm, None);
     let task = world.claim_one(worker).await;
-    let turned = world.tell(worker, change::succeed(&task)).await;
-    assert_eq!(turned.alarm, Some(first + SECOND * 10));
+    let reply = world.tell(worker, change::succeed(&task)).await;
+    assert_eq!(reply.alarm, Some(first + SECOND * 10));
     assert!(world.claim(worker, 9).await.is_empty());
     world.advance(SECOND * 9);
     assert_eq!(world.claim(worker, 9).await.len(), 1);
@@ -92,16 +92,16 @@ pub async fn who_goes_on_after_a_wait_counts_no_second_time_in_a_rate(world: &mu
 
 pub async fn a_clock_that_goes_back_stops_a_rate_for_two_stretches_at_most(world: &mut World) {
     let worker = crowd(world, Limit::new("api").rate(1, SECOND * 10), api(), 2).await;
-    let mut ahead = world.turn_of(worker);
+    let mut ahead = world.request_of(worker);
     (ahead.now, ahead.claim) = (world.now() + SECOND * 10, claim(1, 0));
     assert_eq!(world.take(ahead).await.claimed.len(), 1);
-    let turned = world.claim_with(worker, claim(9, 0)).await;
-    assert_eq!((turned.claimed.len(), turned.alarm), (0, Some(world.now() + SECOND * 20)));
+    let reply = world.claim_with(worker, claim(9, 0)).await;
+    assert_eq!((reply.claimed.len(), reply.alarm), (0, Some(world.now() + SECOND * 20)));
     world.advance(SECOND * 20);
     assert_eq!(world.claim(worker, 9).await.len(), 1);
     // By an hour it is not by a little.
     world.submit(&api().build()).await;
-    let mut back = world.turn_of(worker);
+    let mut back = world.request_of(worker);
     (back.now, back.claim) = (Timestamp::from_micros(0), claim(1, 0));
     assert_eq!(world.take(back).await.claimed.len(), 1);
 }
@@ -119,17 +119,17 @@ pub async fn a_rate_holds_in_every_stretch_of_time_whatever_happens(world: &mut 
         let plans = plans.map(Sketch::build);
         let worker = world.worker(&[&plans[0], &plans[1], &plans[2]]).await;
         let mut begun: Vec<(Timestamp, u32)> = Vec::new();
-        let (mut waiting, mut turns) = (0, 0);
-        while turns < 60 || waiting > 0 {
-            turns += 1;
-            assert!(turns < 400, "somebody waits for ever");
-            if turns < 60 && chance.below(3) > 0 {
+        let (mut waiting, mut requests) = (0, 0);
+        while requests < 60 || waiting > 0 {
+            requests += 1;
+            assert!(requests < 400, "somebody waits for ever");
+            if requests < 60 && chance.below(3) > 0 {
                 let plan = &plans[chance.below(3) as usize];
                 let count = 1 + chance.below(3) as usize;
                 waiting += submit_many(world, plan, count).await.len();
             }
-            let turned = world.claim_with(worker, claim(1 + chance.below(4) as u32, 0)).await;
-            for task in &turned.claimed {
+            let reply = world.claim_with(worker, claim(1 + chance.below(4) as u32, 0)).await;
+            for task in &reply.claimed {
                 begun.push((world.now(), task.plan.task(task.index).limits[0].units));
                 waiting -= 1;
                 world.tell(worker, change::succeed(task)).await;
@@ -139,8 +139,8 @@ pub async fn a_rate_holds_in_every_stretch_of_time_whatever_happens(world: &mut 
                 let units: u32 = in_time.map(|(_, units)| units).sum();
                 assert!(units <= most, "{units} begin in {per:?} from {at:?}: {begun:?}");
             }
-            match turned.alarm {
-                Some(alarm) if turned.claimed.is_empty() => {
+            match reply.alarm {
+                Some(alarm) if reply.claimed.is_empty() => {
                     world.advance(alarm.since(world.now()));
                 }
                 _ => drop(world.advance(Duration::from_millis(chance.below(3_000)))),

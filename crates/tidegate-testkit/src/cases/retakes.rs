@@ -18,18 +18,18 @@ pub async fn a_wait_may_give_limits_back(world: &mut World) {
     world.submit(&light).await;
     let task = world.claim(worker, 9).await.remove(0);
     let op = ask::releasing(ask::signal("go", 0), &["api", "another"]);
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(Change { waits: vec![op], ..change::defer(&task, SECOND, "x") });
-    turn.claim = claim(9, 0);
-    let next = world.take(turn).await.claimed;
-    assert_eq!(next.len(), 1, "it is there for others in the same turn");
+    let mut request = world.request_of(worker);
+    request.changes.push(Change { waits: vec![op], ..change::defer(&task, SECOND, "x") });
+    request.claim = claim(9, 0);
+    let next = world.take(request).await.claimed;
+    assert_eq!(next.len(), 1, "it is there for others in the same request");
     assert_eq!((standing(world, "api").await, standing(world, "kept").await), ((1, 0), (1, 0)));
     // The wait is over, and what it gave back is another's.
     world.send(run, "go", "x").await;
     assert_eq!(world.asks(worker, &task, WaitOp::Retake(0)).await, None);
     assert_eq!(standing(world, "api").await, (1, 1));
-    let turned = world.tell(worker, change::succeed(&next[0])).await;
-    assert_eq!(turned.ask_again, [(task.key, task.life.fence)]);
+    let reply = world.tell(worker, change::succeed(&next[0])).await;
+    assert_eq!(reply.ask_again, [(task.key, task.life.fence)]);
     assert_eq!(standing(world, "api").await, (1, 0), "it has it already");
     assert_eq!(world.asks(worker, &task, WaitOp::Retake(0)).await, Some(WaitOutcome::Elapsed));
     world.tell(worker, change::resume(&task)).await;
@@ -73,12 +73,12 @@ pub async fn what_was_begun_takes_its_limits_again_before_what_is_ready(world: &
     assert_eq!(standing(world, "api").await, (1, 8));
     let mut ended = holder;
     for task in waiting.iter().rev() {
-        let mut turn = world.turn_of(worker);
-        turn.changes.push(change::succeed(&ended));
-        turn.claim = claim(9, 0);
-        let turned = world.take(turn).await;
-        assert_eq!(turned.ask_again, [(task.key, task.life.fence)]);
-        assert!(turned.claimed.is_empty());
+        let mut request = world.request_of(worker);
+        request.changes.push(change::succeed(&ended));
+        request.claim = claim(9, 0);
+        let reply = world.take(request).await;
+        assert_eq!(reply.ask_again, [(task.key, task.life.fence)]);
+        assert!(reply.claimed.is_empty());
         ended = task.clone();
     }
     world.tell(worker, change::succeed(&ended)).await;
@@ -93,8 +93,8 @@ pub async fn who_waits_for_its_limits_is_told_also_at_another_worker(world: &mut
     let holder = world.claim_one(another).await;
     assert_eq!(world.asks(worker, &task, WaitOp::Retake(3)).await, None);
     world.tell(another, change::succeed(&holder)).await;
-    let turn = world.turn_of(worker);
-    assert_eq!(world.take(turn).await.ask_again, [(task.key, task.life.fence)]);
+    let request = world.request_of(worker);
+    assert_eq!(world.take(request).await.ask_again, [(task.key, task.life.fence)]);
     assert_eq!(world.asks(worker, &task, WaitOp::Retake(3)).await, Some(WaitOutcome::Elapsed));
 }
 
@@ -111,12 +111,12 @@ pub async fn who_waits_for_its_limits_keeps_its_place_whatever_it_says(world: &m
     world.tell(worker, change::resume(&task)).await;
     world.tell(worker, change::step(&task)).await;
     assert_eq!(standing(world, "api").await, (1, 1));
-    let turned = world.tell(worker, change::succeed(&holder)).await;
-    assert_eq!(turned.ask_again, [(task.key, task.life.fence)]);
+    let reply = world.tell(worker, change::succeed(&holder)).await;
+    assert_eq!(reply.ask_again, [(task.key, task.life.fence)]);
 }
 
-/// One asks for its limits and another gives them back, in one turn, in either order.
-pub async fn limits_given_back_in_the_turn_that_asks_for_them_are_taken(world: &mut World) {
+/// One asks for its limits and another gives them back, in one request, in either order.
+pub async fn limits_given_back_in_the_request_that_asks_for_them_are_taken(world: &mut World) {
     for asks_first in [true, false] {
         let name = format!("api {asks_first}");
         let plan = one().limit(name.as_str()).build();
@@ -127,28 +127,28 @@ pub async fn limits_given_back_in_the_turn_that_asks_for_them_are_taken(world: &
         let release = WaitOp::Release(vec![name.as_str().into()]);
         world.tell(worker, change::asks(&task, [release])).await;
         let holder = world.claim_one(worker).await;
-        let mut turn = world.turn_of(worker);
-        turn.changes = vec![change::asks(&task, [WaitOp::Retake(0)]), change::succeed(&holder)];
+        let mut request = world.request_of(worker);
+        request.changes = vec![change::asks(&task, [WaitOp::Retake(0)]), change::succeed(&holder)];
         if !asks_first {
-            turn.changes.reverse();
+            request.changes.reverse();
         }
-        let turned = world.take(turn).await;
-        let is_told = !turned.ask_again.is_empty();
-        assert_eq!(is_told, asks_first, "{:?}", turned.answers);
+        let reply = world.take(request).await;
+        let is_told = !reply.ask_again.is_empty();
+        assert_eq!(is_told, asks_first, "{:?}", reply.answers);
         assert_eq!(standing(world, &name).await, (1, 0));
         world.tell(worker, change::succeed(&task)).await;
     }
 }
 
-pub async fn a_limit_that_grows_in_the_turn_that_asks_for_it_is_taken(world: &mut World) {
+pub async fn a_limit_that_grows_in_the_request_that_asks_for_it_is_taken(world: &mut World) {
     let worker = crowd(world, Limit::new("api").at_once(1), api(), 2).await;
     let task = world.claim_one(worker).await;
     world.tell(worker, change::asks(&task, [WaitOp::Release(vec!["api".into()])])).await;
     world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::asks(&task, [WaitOp::Retake(0)]));
-    turn.operations.push(Operation::Resize(Limit::new("api").at_once(2)));
-    assert_eq!(world.take(turn).await.ask_again, [(task.key, task.life.fence)]);
+    let mut request = world.request_of(worker);
+    request.changes.push(change::asks(&task, [WaitOp::Retake(0)]));
+    request.operations.push(Operation::Resize(Limit::new("api").at_once(2)));
+    assert_eq!(world.take(request).await.ask_again, [(task.key, task.life.fence)]);
     assert_eq!(standing(world, "api").await, (2, 0));
 }
 
@@ -172,16 +172,16 @@ pub async fn limits_are_retaken_together_or_not_at_all(world: &mut World) {
     world.submit(&only[0]).await;
     assert!(world.claim(worker, 9).await.is_empty());
     // The one is free, the other is not: the next of the one goes.
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed(&holds_a));
-    turn.claim = claim(9, 0);
-    let turned = world.take(turn).await;
-    assert_eq!((turned.claimed.len(), turned.ask_again.len()), (1, 0));
-    let holds_a = &turned.claimed[0];
-    let turned = world.tell(worker, change::succeed(&holds_b)).await;
-    assert!(turned.ask_again.is_empty());
-    let turned = world.tell(worker, change::succeed(holds_a)).await;
-    assert_eq!(turned.ask_again, [(task.key, task.life.fence)]);
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed(&holds_a));
+    request.claim = claim(9, 0);
+    let reply = world.take(request).await;
+    assert_eq!((reply.claimed.len(), reply.ask_again.len()), (1, 0));
+    let holds_a = &reply.claimed[0];
+    let reply = world.tell(worker, change::succeed(&holds_b)).await;
+    assert!(reply.ask_again.is_empty());
+    let reply = world.tell(worker, change::succeed(holds_a)).await;
+    assert_eq!(reply.ask_again, [(task.key, task.life.fence)]);
     assert_eq!((standing(world, "a").await, standing(world, "b").await), ((1, 0), (1, 0)));
 }
 
@@ -215,12 +215,12 @@ pub async fn who_goes_on_behind_another_limit_is_not_in_the_way(world: &mut Worl
     let new = world.new_run(&both);
     let ready = world.submit_run(keyed(new, "bob")).await.id;
     assert!(world.claim(worker, 9).await.is_empty());
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed(&holds_all));
-    turn.claim = claim(9, 0);
-    let turned = world.take(turn).await;
-    assert!(turned.ask_again.is_empty());
-    assert_eq!(turned.claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [ready]);
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed(&holds_all));
+    request.claim = claim(9, 0);
+    let reply = world.take(request).await;
+    assert!(reply.ask_again.is_empty());
+    assert_eq!(reply.claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [ready]);
 }
 
 /// A run that is submitted by a task and waited for gives limits back as any wait does.
@@ -232,12 +232,12 @@ pub async fn a_run_of_items_is_waited_for_without_the_limits_that_are_given_back
     let child = plan("child").task("c", &[]).limit("api").build();
     let mut new = world.child_of(&task, &child, 0);
     new.parent.as_mut().expect("it is a child").releasing = vec!["api".into()];
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(new);
-    turn.claim = claim(9, 0);
-    let turned = world.take(turn).await;
-    assert!(turned.submits[0].is_ok());
-    assert_eq!(turned.claimed.len(), 1, "it is there for others");
+    let mut request = world.request_of(worker);
+    request.submits.push(new);
+    request.claim = claim(9, 0);
+    let reply = world.take(request).await;
+    assert!(reply.submits[0].is_ok());
+    assert_eq!(reply.claimed.len(), 1, "it is there for others");
 }
 
 pub async fn who_goes_while_it_waits_for_its_limits_is_not_waited_for(world: &mut World) {
@@ -261,8 +261,8 @@ pub async fn who_goes_while_it_waits_for_its_limits_is_not_waited_for(world: &mu
                 world.recover(worker).await;
             }
         }
-        let turned = world.tell(other, change::succeed(&holder)).await;
-        assert!(turned.ask_again.is_empty());
+        let reply = world.tell(other, change::succeed(&holder)).await;
+        assert!(reply.ask_again.is_empty());
         let next = world.claim_one(other).await;
         assert_ne!(next.key, task.key, "who is ready for longer goes first");
         world.tell(other, change::succeed(&next)).await;

@@ -43,10 +43,10 @@ async fn ended(world: &mut World, worker: WorkerId, plan: &Arc<Plan>) -> RunId {
         if claimed.is_empty() {
             return run;
         }
-        let mut turn = world.turn_of(worker);
-        turn.changes = claimed.iter().map(|task| change::succeed_with(task, "1", "2")).collect();
-        let turned = world.take(turn).await;
-        assert!(turned.changes.iter().all(|applied| *applied == Applied::Yes));
+        let mut request = world.request_of(worker);
+        request.changes = claimed.iter().map(|task| change::succeed_with(task, "1", "2")).collect();
+        let reply = world.take(request).await;
+        assert!(reply.changes.iter().all(|applied| *applied == Applied::Yes));
     }
 }
 
@@ -341,13 +341,13 @@ pub async fn a_step_that_is_spent_on_what_was_left_is_not_the_last(world: &mut W
 pub async fn a_step_is_bounded_and_the_next_goes_on_where_it_was(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
-    let mut turn = world.turn_of(worker);
-    turn.submits = (0..300).map(|_| world.new_run(&plan)).collect();
-    turn.claim = claim(150, 0);
-    let taken = world.take(turn).await.claimed;
-    let mut turn = world.turn_of(worker);
-    turn.changes = taken.iter().map(change::succeed).collect();
-    world.take(turn).await;
+    let mut request = world.request_of(worker);
+    request.submits = (0..300).map(|_| world.new_run(&plan)).collect();
+    request.claim = claim(150, 0);
+    let taken = world.take(request).await.claimed;
+    let mut request = world.request_of(worker);
+    request.changes = taken.iter().map(change::succeed).collect();
+    world.take(request).await;
     world.advance(DAY);
     let mut step = Prune { most: 20, ..Prune::new(Aged::Runs, world.now()) };
     let mut gone = Vec::new();
@@ -451,11 +451,11 @@ pub async fn pauses_words_and_signals_go_with_their_run(world: &mut World) {
     world.send(run, "s", "1").await;
     world.perform_operation(Operation::Pause(Scope::Run(run))).await;
     world.perform_operation(Operation::Unpause(Scope::Run(run))).await;
-    let mut turn = world.turn_of(other);
-    turn.operations.push(Operation::Cancel(run));
-    world.take(turn).await;
+    let mut request = world.request_of(other);
+    request.operations.push(Operation::Cancel(run));
+    world.take(request).await;
     world.advance(DAY);
     assert_eq!(prune_runs(world).await, [run]);
-    let turn = world.turn_of(worker);
-    assert_eq!(world.take(turn).await.told, [], "there is nothing to be told of");
+    let request = world.request_of(worker);
+    assert_eq!(world.take(request).await.told, [], "there is nothing to be told of");
 }

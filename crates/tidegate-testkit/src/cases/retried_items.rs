@@ -48,9 +48,9 @@ async fn begin_items(
 ) -> (Claimed, RunId) {
     let each = world.claim_one(worker).await;
     assert_eq!(name(&each), "each");
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(items(&each, list, task));
-    let begun = world.take(turn).await.submits.remove(0).expect("its parent runs");
+    let mut request = world.request_of(worker);
+    request.submits.push(items(&each, list, task));
+    let begun = world.take(request).await.submits.remove(0).expect("its parent runs");
     (each, begun.id)
 }
 

@@ -25,10 +25,10 @@ pub async fn a_failure_is_tried_again_after_its_back_off_until_no_attempt_is_lef
         let task = world.claim_one(worker).await;
         assert_eq!((task.life.attempt, task.life.entries), (attempt, attempt));
         let said = change::with_error(change::fail(&task), &format!("no {attempt}"));
-        let turned = world.tell(worker, said).await;
-        assert_eq!(turned.records.len(), 1);
-        assert_eq!(turned.records[0].what, Happened::Retried);
-        assert_eq!(turned.alarm, Some(world.now() + SECOND * 10));
+        let reply = world.tell(worker, said).await;
+        assert_eq!(reply.records.len(), 1);
+        assert_eq!(reply.records[0].what, Happened::Retried);
+        assert_eq!(reply.alarm, Some(world.now() + SECOND * 10));
         let view = world.view(run).await;
         let life = &view.tasks[0].life;
         assert_eq!((due_of(life), life.attempt), (world.now() + SECOND * 10, attempt + 1));
@@ -42,8 +42,8 @@ pub async fn a_failure_is_tried_again_after_its_back_off_until_no_attempt_is_lef
     }
     let task = world.claim_one(worker).await;
     assert_eq!(task.life.attempt, 3);
-    let turned = world.tell(worker, change::with_error(change::fail(&task), "no 3")).await;
-    assert_eq!(turned.alarm, None);
+    let reply = world.tell(worker, change::with_error(change::fail(&task), "no 3")).await;
+    assert_eq!(reply.alarm, None);
     let view = world.view(run).await;
     assert_eq!(view.tasks[0].life.state, State::Failed(Reason::Error));
     assert_eq!(view.tasks[0].error.as_deref(), Some("no 3"));
@@ -86,26 +86,26 @@ pub async fn every_way_to_fail_keeps_its_reason(world: &mut World) {
         let worker = world.worker(&[&plan]).await;
         let run = world.submit(&plan).await.id;
         let task = world.claim_one(worker).await;
-        let turned = world.tell(worker, change::fail_by(&task, failure, false)).await;
-        assert_eq!(turned.records[0].reason, Some(failure.reason()));
+        let reply = world.tell(worker, change::fail_by(&task, failure, false)).await;
+        assert_eq!(reply.records[0].reason, Some(failure.reason()));
         let task = world.claim_one(worker).await;
-        let turned = world.tell(worker, change::fail_by(&task, failure, false)).await;
-        assert_eq!(turned.records[0].reason, Some(failure.reason()));
+        let reply = world.tell(worker, change::fail_by(&task, failure, false)).await;
+        assert_eq!(reply.records[0].reason, Some(failure.reason()));
         assert_eq!(world.life(run, 0).await.state, end);
-        assert_eq!(turned.ended[0].outcome, RunOutcome::Failed);
+        assert_eq!(reply.ended[0].outcome, RunOutcome::Failed);
     }
 }
 
-pub async fn a_retry_without_a_pause_is_taken_in_the_same_turn(world: &mut World) {
+pub async fn a_retry_without_a_pause_is_taken_in_the_same_request(world: &mut World) {
     let plan = retried(1, Duration::ZERO).build();
     let worker = world.worker(&[&plan]).await;
     world.submit(&plan).await;
     let task = world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::fail(&task));
-    turn.claim = claim(1, 0);
-    let turned = world.take(turn).await;
-    let [again] = &turned.claimed[..] else { panic!("it is taken: {:?}", turned.claimed) };
+    let mut request = world.request_of(worker);
+    request.changes.push(change::fail(&task));
+    request.claim = claim(1, 0);
+    let reply = world.take(request).await;
+    let [again] = &reply.claimed[..] else { panic!("it is taken: {:?}", reply.claimed) };
     assert_eq!((again.life.attempt, again.life.fence.0, again.life.entries), (2, 2, 2));
 }
 
@@ -116,9 +116,9 @@ pub async fn a_snooze_uses_no_attempt(world: &mut World) {
     for entry in 1..=3 {
         let task = world.claim_one(worker).await;
         assert_eq!((task.life.attempt, task.life.entries), (1, entry));
-        let turned = world.tell(worker, change::snooze(&task, SECOND * 30)).await;
-        assert_eq!(turned.records[0].what, Happened::Snoozed);
-        assert_eq!(turned.alarm, Some(world.now() + SECOND * 30));
+        let reply = world.tell(worker, change::snooze(&task, SECOND * 30)).await;
+        assert_eq!(reply.records[0].what, Happened::Snoozed);
+        assert_eq!(reply.alarm, Some(world.now() + SECOND * 30));
         world.advance(SECOND * 29);
         assert!(world.claim(worker, 1).await.is_empty());
         world.advance(SECOND);
@@ -144,10 +144,10 @@ pub async fn several_things_that_happened_since_are_written_in_one_go_or_not_at_
     };
     let before = world.life(run, 0).await;
     // It cannot go on twice.
-    let turned = world.say(worker, all(change::resume(&task))).await;
-    assert_eq!(turned.changes, [Applied::Lost { actual: Some(before.clone()) }]);
+    let reply = world.say(worker, all(change::resume(&task))).await;
+    assert_eq!(reply.changes, [Applied::Lost { actual: Some(before.clone()) }]);
     assert_eq!(world.life(run, 0).await, before);
-    assert!(turned.records.is_empty());
+    assert!(reply.records.is_empty());
 
     world.tell(worker, all(change::succeed(&task))).await;
     let life = world.life(run, 0).await;

@@ -67,9 +67,9 @@ pub(super) fn retry_of(world: &mut World, run: RunId, plan: &Arc<Plan>) -> NewRu
 }
 
 pub(super) async fn submit(world: &mut World, new: NewRun) -> Result<Submitted, Refusal> {
-    let mut turn = world.turn();
-    turn.submits.push(new);
-    world.take(turn).await.submits.remove(0)
+    let mut request = world.request();
+    request.submits.push(new);
+    world.take(request).await.submits.remove(0)
 }
 
 /// Submits a retry of this run.
@@ -98,18 +98,18 @@ pub async fn a_retry_takes_over_what_has_succeeded_and_does_the_rest(world: &mut
     let before = world.view(old).await;
     world.advance(SECOND);
 
-    let mut turn = world.turn();
-    turn.submits.push(retry_of(world, old, &plan));
-    let new = turn.submits[0].id;
-    let turned = world.take(turn).await;
+    let mut request = world.request();
+    request.submits.push(retry_of(world, old, &plan));
+    let new = request.submits[0].id;
+    let reply = world.take(request).await;
     assert_eq!(world.kinds(new).await, [Succeeded, Ready, Succeeded, Blocked]);
     let view = world.view(new).await;
     assert_eq!((view.run.retry_of, view.run.ended), (Some(old), None));
     assert!(view.tasks[0].life.is_taken_over() && view.tasks[2].life.is_taken_over());
     assert_eq!(view.tasks[0].ended_at, Some(world.now()));
-    let told: Vec<_> = turned.records.iter().map(|it| (it.task.as_u32(), it.what)).collect();
+    let told: Vec<_> = reply.records.iter().map(|it| (it.task.as_u32(), it.what)).collect();
     assert_eq!(told, [(0, Happened::TakenOver), (2, Happened::TakenOver)]);
-    let record = &turned.records[0];
+    let record = &reply.records[0];
     assert_eq!((record.run_id, record.entry, record.worker), (new, 0, None));
     assert_eq!(output(world, new, 0).await, Some(bytes("a1")));
     assert_eq!(output(world, new, 2).await, Some(bytes("c1")));
@@ -137,14 +137,16 @@ pub async fn what_was_taken_over_is_given_to_whatever_comes_after_it(world: &mut
     assert_eq!(task.given.inserts, inserts);
 }
 
-pub async fn what_follows_from_what_was_taken_over_can_begin_in_the_same_turn(world: &mut World) {
+pub async fn what_follows_from_what_was_taken_over_can_begin_in_the_same_request(
+    world: &mut World,
+) {
     let plan = chain(3).build();
     let (worker, old) = ended(world, &plan, &["t1"]).await;
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(retry_of(world, old, &plan));
-    turn.claim = claim(1, 0);
-    let turned = world.take(turn).await;
-    let [task] = &turned.claimed[..] else { panic!("one is taken: {:?}", turned.claimed) };
+    let mut request = world.request_of(worker);
+    request.submits.push(retry_of(world, old, &plan));
+    request.claim = claim(1, 0);
+    let reply = world.take(request).await;
+    let [task] = &reply.claimed[..] else { panic!("one is taken: {:?}", reply.claimed) };
     assert_eq!((name(task), task.life.entries), ("t1", 1));
 }
 
@@ -264,10 +266,10 @@ pub async fn a_retry_whose_answer_was_lost_is_the_same_run(world: &mut World) {
     let plan = chain(2).build();
     let (worker, old) = ended(world, &plan, &["t1"]).await;
     for key in [None, Some("k".to_owned())] {
-        let mut turn = world.turn();
-        turn.submits.push(NewRun { key, ..retry_of(world, old, &plan) });
-        let id = turn.submits[0].id;
-        let [first, second] = world.take_twice(turn).await;
+        let mut request = world.request();
+        request.submits.push(NewRun { key, ..retry_of(world, old, &plan) });
+        let id = request.submits[0].id;
+        let [first, second] = world.take_twice(request).await;
         assert_eq!(first.submits, second.submits);
         assert_eq!(first.submits[0].as_ref().map(|it| (it.id, it.existing)), Ok((id, false)));
         assert_eq!((first.records.len(), second.records.len()), (1, 0));
@@ -348,17 +350,17 @@ pub async fn a_run_that_has_not_ended_is_not_retried(world: &mut World) {
     assert_eq!(world.store().run(new.id).await.expect("it can be looked for"), None);
 }
 
-pub async fn a_run_that_ends_in_the_same_turn_is_retried(world: &mut World) {
+pub async fn a_run_that_ends_in_the_same_request_is_retried(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
     let old = world.submit(&plan).await.id;
     let task = world.claim_one(worker).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::fail(&task));
-    turn.submits.push(retry_of(world, old, &plan));
-    let turned = world.take(turn).await;
-    assert_eq!(turned.changes, [Applied::Yes]);
-    let new = turned.submits[0].as_ref().expect("what was said before it counts").id;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::fail(&task));
+    request.submits.push(retry_of(world, old, &plan));
+    let reply = world.take(request).await;
+    assert_eq!(reply.changes, [Applied::Yes]);
+    let new = reply.submits[0].as_ref().expect("what was said before it counts").id;
     assert_eq!(world.life(new, 0).await, Life::ready(world.now(), world.now()));
 }
 

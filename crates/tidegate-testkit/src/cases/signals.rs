@@ -7,7 +7,7 @@ use tidegate_core::RunId;
 use tidegate_core::graph::OnFailure;
 use tidegate_core::lifecycle::{Kind, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{Bytes, Claimed, NewRun, Operation, OperationOutcome, Parent, Turned};
+use tidegate_core::store::{Bytes, Claimed, NewRun, Operation, OperationOutcome, Parent, Reply};
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome};
 
 fn two() -> Sketch {
@@ -26,20 +26,20 @@ fn wait(name: &str, number: u32) -> WaitId {
     WaitId::new(WaitKind::Signal, name, number)
 }
 
-/// Which waits of which tasks a turn has answered, and how.
-fn answers(turned: &Turned) -> Vec<(i64, u32, Option<WaitOutcome>)> {
-    let answers = turned.answers.iter();
+/// Which waits of which tasks a request has answered, and how.
+fn answers(reply: &Reply) -> Vec<(i64, u32, Option<WaitOutcome>)> {
+    let answers = reply.answers.iter();
     answers.map(|(task, _, is)| (task.0, is.id.occurrence, is.outcome.clone())).collect()
 }
 
 /// Somebody else than a worker sends a signal by the hand of this worker.
-async fn send_by(world: &mut World, worker: WorkerId, run: RunId, body: &str) -> Turned {
+async fn send_by(world: &mut World, worker: WorkerId, run: RunId, body: &str) -> Reply {
     let signal = world.new_signal(run, "go", body);
-    let mut turn = world.turn_of(worker);
-    turn.operations.push(Operation::Signal(signal));
-    let turned = world.take(turn).await;
-    assert_eq!(turned.operations, [OperationOutcome::Yes]);
-    turned
+    let mut request = world.request_of(worker);
+    request.operations.push(Operation::Signal(signal));
+    let reply = world.take(request).await;
+    assert_eq!(reply.operations, [OperationOutcome::Yes]);
+    reply
 }
 
 pub async fn a_signal_sent_before_the_wait_is_there_when_it_begins(world: &mut World) {
@@ -60,21 +60,21 @@ pub async fn a_signal_sent_before_the_wait_is_there_when_it_begins(world: &mut W
 pub async fn a_signal_sent_after_the_wait_has_begun_ends_it(world: &mut World) {
     let (worker, run, tasks) = begun(world, one()).await;
     assert_eq!(world.asks(worker, &tasks[0], ask::signal("go", 0)).await, None);
-    let turned = send_by(world, worker, run, "now").await;
-    assert_eq!(answers(&turned), [(tasks[0].key.0, 0, Some(ask::value("now")))]);
-    assert_eq!(turned.answers[0].1, tasks[0].life.fence);
+    let reply = send_by(world, worker, run, "now").await;
+    assert_eq!(answers(&reply), [(tasks[0].key.0, 0, Some(ask::value("now")))]);
+    assert_eq!(reply.answers[0].1, tasks[0].life.fence);
     let answer = world.asks(worker, &tasks[0], ask::signal("go", 0)).await;
     assert_eq!(answer, Some(ask::value("now")));
 }
 
-pub async fn a_signal_and_the_wait_for_it_meet_in_one_turn(world: &mut World) {
+pub async fn a_signal_and_the_wait_for_it_meet_in_one_request(world: &mut World) {
     let (worker, run, tasks) = begun(world, one()).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::asks(&tasks[0], [ask::signal("go", 0)]));
-    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
-    let turned = world.take(turn).await;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::asks(&tasks[0], [ask::signal("go", 0)]));
+    request.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
+    let reply = world.take(request).await;
     let task = tasks[0].key.0;
-    assert_eq!(answers(&turned), [(task, 0, None), (task, 0, Some(ask::value("x")))]);
+    assert_eq!(answers(&reply), [(task, 0, None), (task, 0, Some(ask::value("x")))]);
     assert_eq!(world.asks(worker, &tasks[0], ask::signal("go", 1)).await, None, "it came once");
 }
 
@@ -127,32 +127,32 @@ pub async fn a_signal_is_received_by_the_oldest_wait_and_by_no_other(world: &mut
 
 pub async fn of_waits_that_began_at_the_same_time_the_first_task_receives(world: &mut World) {
     let (worker, run, tasks) = begun(world, two()).await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::asks(&tasks[1], [ask::signal("go", 0)]));
-    turn.changes.push(change::asks(&tasks[0], [ask::signal("go", 1), ask::signal("go", 0)]));
-    world.take(turn).await;
+    let mut request = world.request_of(worker);
+    request.changes.push(change::asks(&tasks[1], [ask::signal("go", 0)]));
+    request.changes.push(change::asks(&tasks[0], [ask::signal("go", 1), ask::signal("go", 0)]));
+    world.take(request).await;
     for (task, number) in [(0, 0), (0, 1), (1, 0)] {
-        let turned = send_by(world, worker, run, "x").await;
-        assert_eq!(answers(&turned), [(tasks[task].key.0, number, Some(ask::value("x")))]);
+        let reply = send_by(world, worker, run, "x").await;
+        assert_eq!(answers(&reply), [(tasks[task].key.0, number, Some(ask::value("x")))]);
     }
 }
 
-pub async fn several_signals_in_one_turn_go_to_several_waits(world: &mut World) {
+pub async fn several_signals_in_one_request_go_to_several_waits(world: &mut World) {
     let (worker, run, tasks) = begun(world, two()).await;
     for task in &tasks {
         world.asks(worker, task, ask::signal("go", 0)).await;
         world.advance(SECOND);
     }
-    let mut turn = world.turn_of(worker);
+    let mut request = world.request_of(worker);
     for body in ["first", "second", "third"] {
-        turn.operations.push(Operation::Signal(world.new_signal(run, "go", body)));
+        request.operations.push(Operation::Signal(world.new_signal(run, "go", body)));
     }
-    let turned = world.take(turn).await;
+    let reply = world.take(request).await;
     let expected = [
         (tasks[0].key.0, 0, Some(ask::value("first"))),
         (tasks[1].key.0, 0, Some(ask::value("second"))),
     ];
-    assert_eq!(answers(&turned), expected);
+    assert_eq!(answers(&reply), expected);
     let answer = world.asks(worker, &tasks[0], ask::signal("go", 1)).await;
     assert_eq!(answer, Some(ask::value("third")));
 }
@@ -161,26 +161,26 @@ pub async fn a_run_that_is_over_or_unknown_receives_nothing(world: &mut World) {
     let (worker, run, tasks) = begun(world, one()).await;
     let unknown = world.new_signal(RunId::from_u128(7), "go", "x");
     assert_eq!(world.ask(Operation::Signal(unknown)).await.operations, [OperationOutcome::Unknown]);
-    // What ends it may be said in the same turn, before.
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::succeed(&tasks[0]));
-    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
-    assert_eq!(world.take(turn).await.operations, [OperationOutcome::Already]);
+    // What ends it may be said in the same request, before.
+    let mut request = world.request_of(worker);
+    request.changes.push(change::succeed(&tasks[0]));
+    request.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
+    assert_eq!(world.take(request).await.operations, [OperationOutcome::Already]);
     let late = world.new_signal(run, "go", "x");
     assert_eq!(world.ask(Operation::Signal(late)).await.operations, [OperationOutcome::Already]);
 }
 
-pub async fn a_signal_sent_in_a_turn_whose_answer_was_lost_is_not_doubled(world: &mut World) {
+pub async fn a_signal_sent_in_a_request_whose_answer_was_lost_is_not_doubled(world: &mut World) {
     let (worker, run, tasks) = begun(world, one()).await;
     for waits in [false, true] {
         let number = u32::from(waits) * 2;
         if waits {
             assert_eq!(world.asks(worker, &tasks[0], ask::signal("go", number)).await, None);
         }
-        let mut turn = world.turn();
-        turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
-        for turned in world.take_twice(turn).await {
-            assert_eq!(turned.operations, [OperationOutcome::Yes]);
+        let mut request = world.request();
+        request.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
+        for reply in world.take_twice(request).await {
+            assert_eq!(reply.operations, [OperationOutcome::Yes]);
         }
         let answer = world.asks(worker, &tasks[0], ask::signal("go", number)).await;
         assert_eq!(answer, Some(ask::value("x")));
@@ -193,13 +193,13 @@ pub async fn a_signal_whose_answer_was_lost_was_sent_also_when_its_run_has_ended
     world: &mut World,
 ) {
     let (worker, run, tasks) = begun(world, one()).await;
-    let mut turn = world.turn();
-    turn.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
-    world.take(turn.clone()).await;
+    let mut request = world.request();
+    request.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
+    world.take(request.clone()).await;
     world.tell(worker, change::succeed(&tasks[0])).await;
-    turn.again = true;
-    assert_eq!(world.take(turn).await.operations, [OperationOutcome::Yes]);
-    let mut never = world.turn();
+    request.again = true;
+    assert_eq!(world.take(request).await.operations, [OperationOutcome::Yes]);
+    let mut never = world.request();
     never.operations.push(Operation::Signal(world.new_signal(run, "go", "x")));
     never.again = true;
     assert_eq!(
@@ -217,8 +217,8 @@ pub async fn a_signal_of_a_wait_that_is_closed_goes_to_the_next_who_waits(world:
     }
     world.send(run, "go", "x").await;
     let close = change::asks(&tasks[0], [WaitOp::Close(wait("go", 0))]);
-    let turned = world.tell(worker, close).await;
-    assert_eq!(answers(&turned), [(tasks[1].key.0, 0, Some(ask::value("x")))]);
+    let reply = world.tell(worker, close).await;
+    assert_eq!(answers(&reply), [(tasks[1].key.0, 0, Some(ask::value("x")))]);
     assert_eq!(world.asks(worker, &tasks[0], ask::signal("go", 0)).await, None);
 }
 
@@ -244,8 +244,8 @@ pub async fn a_wait_that_is_closed_while_open_receives_nothing(world: &mut World
         world.advance(SECOND);
     }
     world.tell(worker, change::asks(&tasks[0], [WaitOp::Close(wait("go", 0))])).await;
-    let turned = send_by(world, worker, run, "x").await;
-    assert_eq!(answers(&turned), [(tasks[1].key.0, 0, Some(ask::value("x")))]);
+    let reply = send_by(world, worker, run, "x").await;
+    assert_eq!(answers(&reply), [(tasks[1].key.0, 0, Some(ask::value("x")))]);
 }
 
 pub async fn a_signal_to_a_task_at_another_worker_leaves_word(world: &mut World) {
@@ -257,13 +257,13 @@ pub async fn a_signal_to_a_task_at_another_worker_leaves_word(world: &mut World)
             None => world.send(run, "go", "x").await,
             Some(other) => send_by(world, other, run, "x").await,
         };
-        let turn = world.turn_of(other);
-        assert!(world.take(turn).await.ask_again.is_empty(), "the word is not for this one");
-        let turn = world.turn_of(worker);
-        let turned = world.take(turn).await;
-        assert_eq!(turned.ask_again, [(tasks[0].key, tasks[0].life.fence)], "{by:?}");
-        let turn = world.turn_of(worker);
-        assert!(world.take(turn).await.ask_again.is_empty(), "word is left once");
+        let request = world.request_of(other);
+        assert!(world.take(request).await.ask_again.is_empty(), "the word is not for this one");
+        let request = world.request_of(worker);
+        let reply = world.take(request).await;
+        assert_eq!(reply.ask_again, [(tasks[0].key, tasks[0].life.fence)], "{by:?}");
+        let request = world.request_of(worker);
+        assert!(world.take(request).await.ask_again.is_empty(), "word is left once");
         let number = u32::from(by.is_some());
         let answer = world.asks(worker, &tasks[0], ask::signal("go", number)).await;
         assert_eq!(answer, Some(ask::value("x")));
@@ -276,27 +276,27 @@ pub async fn word_of_a_task_that_has_gone_elsewhere_is_not_heard(world: &mut Wor
     let other = world.worker(&[&tasks[0].plan]).await;
     world.asks(worker, &tasks[0], ask::signal("go", 0)).await;
     world.send(run, "go", "x").await;
-    let mut turn = world.turn_of(worker);
-    turn.changes.push(change::hand_back(&tasks[0]));
-    assert!(world.take(turn).await.ask_again.is_empty());
+    let mut request = world.request_of(worker);
+    request.changes.push(change::hand_back(&tasks[0]));
+    assert!(world.take(request).await.ask_again.is_empty());
     let task = world.claim_one(other).await;
     assert_eq!(waits_of(&task)[0].outcome, Some(ask::value("x")), "it is given what came");
 }
 
-pub async fn who_is_cancelled_behind_its_workers_back_is_told_with_its_next_turn(
+pub async fn who_is_cancelled_behind_its_workers_back_is_told_with_its_next_request(
     world: &mut World,
 ) {
     let (worker, run, tasks) = begun(world, one()).await;
     world.perform_operation(Operation::Cancel(run)).await;
-    let turn = world.turn_of(worker);
-    let told = world.take(turn).await.told;
+    let request = world.request_of(worker);
+    let told = world.take(request).await.told;
     assert_eq!(told.len(), 1);
     assert_eq!(
         (told[0].task, told[0].worker, told[0].kind),
         (tasks[0].key, worker, Kind::Cancelled)
     );
-    let turn = world.turn_of(worker);
-    assert!(world.take(turn).await.told.is_empty());
+    let request = world.request_of(worker);
+    assert!(world.take(request).await.told.is_empty());
 }
 
 pub async fn who_is_to_stop_behind_its_workers_back_is_told_and_not_asked(world: &mut World) {
@@ -307,10 +307,10 @@ pub async fn who_is_to_stop_behind_its_workers_back_is_told_and_not_asked(world:
     world.asks(workers[0], &stops, ask::signal("go", 0)).await;
     world.send(run, "go", "x").await;
     world.tell(workers[1], change::fail(&fails)).await;
-    let turn = world.turn_of(workers[0]);
-    let turned = world.take(turn).await;
-    assert_eq!((turned.told.len(), turned.ask_again.len()), (1, 0));
-    assert_eq!((turned.told[0].task, turned.told[0].kind), (stops.key, Kind::Active));
+    let request = world.request_of(workers[0]);
+    let reply = world.take(request).await;
+    assert_eq!((reply.told.len(), reply.ask_again.len()), (1, 0));
+    assert_eq!((reply.told[0].task, reply.told[0].kind), (stops.key, Kind::Active));
 }
 
 // ------------------------------------------------------------------------------------- items --
@@ -330,10 +330,10 @@ async fn with_items(world: &mut World) -> (WorkerId, RunId, Claimed, Vec<Claimed
         items: vec![Bytes::from(&b"x"[..]); 2],
         ..world.new_run(&Arc::new(items))
     };
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(new);
-    turn.claim = crate::claim(2, 0);
-    let items = world.take(turn).await.claimed;
+    let mut request = world.request_of(worker);
+    request.submits.push(new);
+    request.claim = crate::claim(2, 0);
+    let items = world.take(request).await.claimed;
     assert_eq!(items.len(), 2);
     (worker, run, each, items)
 }
@@ -346,8 +346,8 @@ pub async fn items_receive_the_signals_of_the_run_whose_items_they_are(world: &m
     }
     assert_eq!(world.asks(worker, &each, ask::signal("go", 0)).await, None);
     for (task, body) in [(&items[0], "1"), (&items[1], "2"), (&each, "3")] {
-        let turned = send_by(world, worker, run, body).await;
-        assert_eq!(answers(&turned), [(task.key.0, 0, Some(ask::value(body)))]);
+        let reply = send_by(world, worker, run, body).await;
+        assert_eq!(answers(&reply), [(task.key.0, 0, Some(ask::value(body)))]);
     }
 }
 

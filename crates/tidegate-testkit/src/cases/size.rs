@@ -13,12 +13,12 @@ pub async fn a_run_of_a_thousand_tasks_goes_through(world: &mut World) {
     let run = world.submit(&plan).await.id;
     let mut claimed = world.claim(worker, 1_000).await;
     for expected in [998, 1, 0] {
-        let mut turn = world.turn_of(worker);
-        turn.changes = claimed.iter().map(change::succeed).collect();
-        turn.claim = claim(1_000, 0);
-        let turned = world.take(turn).await;
-        assert!(turned.changes.iter().all(|applied| *applied == Applied::Yes));
-        claimed = turned.claimed;
+        let mut request = world.request_of(worker);
+        request.changes = claimed.iter().map(change::succeed).collect();
+        request.claim = claim(1_000, 0);
+        let reply = world.take(request).await;
+        assert!(reply.changes.iter().all(|applied| *applied == Applied::Yes));
+        claimed = reply.claimed;
         assert_eq!(claimed.len(), expected);
     }
     let view = world.view(run).await;
@@ -26,11 +26,11 @@ pub async fn a_run_of_a_thousand_tasks_goes_through(world: &mut World) {
     assert_eq!((view.tasks.len(), world.records().await.len()), (1_000, 1_000));
 }
 
-pub async fn a_run_of_a_thousand_tasks_is_cancelled_in_one_turn(world: &mut World) {
+pub async fn a_run_of_a_thousand_tasks_is_cancelled_in_one_request(world: &mut World) {
     let plan = fan(998).build();
     let run = world.submit(&plan).await.id;
-    let turned = world.perform_operation(Operation::Cancel(run)).await;
-    assert_eq!((turned.records.len(), turned.ended.len()), (1_000, 1));
+    let reply = world.perform_operation(Operation::Cancel(run)).await;
+    assert_eq!((reply.records.len(), reply.ended.len()), (1_000, 1));
     assert!(world.kinds(run).await.iter().all(|kind| *kind == Kind::Cancelled));
 }
 
@@ -43,25 +43,25 @@ pub async fn error_is_stored_and_recorded_up_to_a_bound_and_shows_that_it_was_cu
     let task = world.claim_one(worker).await;
     let error = "ü".repeat(ERROR_MAX);
     let failed = Change { error: Some(error.clone()), ..change::fail(&task) };
-    let turned = world.tell(worker, failed).await;
+    let reply = world.tell(worker, failed).await;
     let stored = world.view(run).await.tasks[0].error.clone().expect("it has failed");
     let kept = stored.strip_suffix("… (cut: 131,072 bytes)").expect("it says so");
     assert!(error.starts_with(kept) && kept.len() == ERROR_MAX);
-    assert_eq!(turned.records[0].error.as_ref(), Some(&stored));
+    assert_eq!(reply.records[0].error.as_ref(), Some(&stored));
     assert_eq!(world.records().await[0].error, Some(stored));
 }
 
-pub async fn ten_thousand_runs_are_submitted_in_one_turn(world: &mut World) {
+pub async fn ten_thousand_runs_are_submitted_in_one_request(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
-    let mut turn = world.turn_of(worker);
-    turn.submits = (0..10_000).map(|_| world.new_run(&plan)).collect();
-    turn.claim = claim(8, 8);
-    let ids: Vec<_> = turn.submits.iter().map(|new| new.id).collect();
-    let turned = world.take(turn).await;
-    assert_eq!((turned.submits.len(), turned.claimed.len(), turned.more), (10_000, 16, true));
+    let mut request = world.request_of(worker);
+    request.submits = (0..10_000).map(|_| world.new_run(&plan)).collect();
+    request.claim = claim(8, 8);
+    let ids: Vec<_> = request.submits.iter().map(|new| new.id).collect();
+    let reply = world.take(request).await;
+    assert_eq!((reply.submits.len(), reply.claimed.len(), reply.more), (10_000, 16, true));
     let keys: std::collections::BTreeSet<_> =
-        turned.submits.iter().flatten().map(|submitted| submitted.key).collect();
+        reply.submits.iter().flatten().map(|submitted| submitted.key).collect();
     assert_eq!(keys.len(), 10_000);
     let counts = world.store().counts().await.expect("they are counted");
     assert_eq!((counts.ready, counts.running), (9_984, 16));
@@ -69,19 +69,19 @@ pub async fn ten_thousand_runs_are_submitted_in_one_turn(world: &mut World) {
     assert_eq!(taken, ids[16..], "all of them, in order");
 }
 
-pub async fn more_alarms_than_a_turn_looks_at_ring_in_several(world: &mut World) {
+pub async fn more_alarms_than_a_request_looks_at_ring_in_several(world: &mut World) {
     let plan = one().rules(|rules| rules.queue_timeout = Some(SECOND)).build();
-    let mut turn = world.turn();
-    turn.submits = (0..2_500).map(|_| world.new_run(&plan)).collect();
-    world.take(turn).await;
+    let mut request = world.request();
+    request.submits = (0..2_500).map(|_| world.new_run(&plan)).collect();
+    world.take(request).await;
     world.advance(SECOND);
     let mut ended = 0;
     for _ in 0..3 {
-        let turned = world.look().await;
-        assert!(turned.ended.len() < 2_500, "a turn stays short");
-        ended += turned.ended.len();
+        let reply = world.look().await;
+        assert!(reply.ended.len() < 2_500, "a request stays short");
+        ended += reply.ended.len();
         if ended < 2_500 {
-            assert_eq!(turned.alarm, Some(world.now()), "there is more to look at");
+            assert_eq!(reply.alarm, Some(world.now()), "there is more to look at");
         }
     }
     assert_eq!(ended, 2_500);

@@ -42,13 +42,13 @@ pub async fn what_was_never_submitted_is_not_found(world: &mut World) {
 pub async fn a_submitted_run_comes_back_begun_where_units_are_free(world: &mut World) {
     let plan = chain(2).build();
     let worker = world.worker(&[&plan]).await;
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(NewRun { input: bytes("in"), ..world.new_run(&plan) });
-    turn.claim = claim(1, 0);
-    let id = turn.submits[0].id;
-    let turned = world.take(turn).await;
+    let mut request = world.request_of(worker);
+    request.submits.push(NewRun { input: bytes("in"), ..world.new_run(&plan) });
+    request.claim = claim(1, 0);
+    let id = request.submits[0].id;
+    let reply = world.take(request).await;
 
-    let [task] = &turned.claimed[..] else { panic!("one is taken: {:?}", turned.claimed) };
+    let [task] = &reply.claimed[..] else { panic!("one is taken: {:?}", reply.claimed) };
     assert_eq!((task.run, task.life.fence, task.life.entries), (id, Fence(1), 1));
     assert_eq!((begun_at(&task.life), task.order), (world.now(), world.now()));
     assert_eq!(
@@ -56,7 +56,7 @@ pub async fn a_submitted_run_comes_back_begun_where_units_are_free(world: &mut W
         (&bytes("in"), 0, 0)
     );
     assert_eq!(world.kinds(id).await, [Kind::Active, Kind::Blocked]);
-    assert!(!turned.more, "nothing else is ready");
+    assert!(!reply.more, "nothing else is ready");
     assert!(world.claim(worker, 9).await.is_empty(), "it is taken once");
 }
 
@@ -75,13 +75,13 @@ pub async fn what_was_submitted_is_ready_for_others_when_nobody_takes_it(world: 
 pub async fn what_fits_neither_now_nor_ahead_stays_ready_and_the_answer_says_so(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
-    let mut turn = world.turn_of(worker);
-    turn.submits = (0..5).map(|_| world.new_run(&plan)).collect();
-    turn.claim = claim(2, 1);
-    let turned = world.take(turn).await;
-    let kinds: Vec<_> = turned.claimed.iter().map(|task| task.life.state.kind()).collect();
+    let mut request = world.request_of(worker);
+    request.submits = (0..5).map(|_| world.new_run(&plan)).collect();
+    request.claim = claim(2, 1);
+    let reply = world.take(request).await;
+    let kinds: Vec<_> = reply.claimed.iter().map(|task| task.life.state.kind()).collect();
     assert_eq!(kinds, [Kind::Active, Kind::Active, Kind::Claimed]);
-    assert!(turned.more);
+    assert!(reply.more);
     assert_eq!(world.store().counts().await.expect("they are counted").ready, 2);
 
     let rest = world.claim_with(worker, claim(1, 0)).await;
@@ -95,15 +95,15 @@ pub async fn a_run_with_a_start_time_is_not_taken_before(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let start = world.now() + SECOND * 60;
     let new = NewRun { not_before: Some(start), ..world.new_run(&plan) };
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(new.clone());
-    turn.claim = claim(4, 4);
-    let turned = world.take(turn).await;
-    assert!(turned.claimed.is_empty() && !turned.more);
-    assert_eq!(turned.alarm, Some(start));
-    let mut turn = world.turn_of(worker);
-    turn.submits.push(NewRun { not_before: Some(start), ..world.new_run(&plan) });
-    assert!(!world.take(turn).await.more, "what is not due is not more to take");
+    let mut request = world.request_of(worker);
+    request.submits.push(new.clone());
+    request.claim = claim(4, 4);
+    let reply = world.take(request).await;
+    assert!(reply.claimed.is_empty() && !reply.more);
+    assert_eq!(reply.alarm, Some(start));
+    let mut request = world.request_of(worker);
+    request.submits.push(NewRun { not_before: Some(start), ..world.new_run(&plan) });
+    assert!(!world.take(request).await.more, "what is not due is not more to take");
     assert_eq!(due_of(&world.life(new.id, 0).await), start);
     assert_eq!(world.store().counts().await.expect("they are counted").future, 2);
 
@@ -135,7 +135,7 @@ pub async fn what_has_come_due_stands_behind_what_was_ready_before(world: &mut W
     let first = world.submit(&plan).await.id;
     world.advance(SECOND * 10);
     let third = world.submit(&plan).await.id;
-    // It is opened in one turn and taken in another.
+    // It is opened in one request and taken in another.
     world.look().await;
     let order: Vec<_> = world.claim(worker, 3).await.iter().map(|task| task.run).collect();
     assert_eq!(order, [first, second, third], "it has its place from when it could start");
@@ -160,34 +160,34 @@ pub async fn the_same_key_with_another_input_is_refused_naming_both(world: &mut 
         let key = format!("{input:?}");
         let new = NewRun { key: Some(key.clone()), input, ..world.new_run(&plan) };
         let first = world.submit_run(new).await;
-        let mut turn = world.turn();
+        let mut request = world.request();
         let new = NewRun { key: Some(key.clone()), input: other, ..world.new_run(&plan) };
         let id = new.id;
-        turn.submits.push(new);
-        let refused = world.take(turn).await.submits.remove(0);
+        request.submits.push(new);
+        let refused = world.take(request).await.submits.remove(0);
         assert_eq!(refused, Err(Refusal::KeyTaken { key, by: first.id }));
         assert_eq!(world.store().run(id).await.expect("it can be asked for"), None);
     }
 }
 
-pub async fn a_key_counts_inside_one_turn_too(world: &mut World) {
+pub async fn a_key_counts_inside_one_request_too(world: &mut World) {
     let plan = one().build();
     let worker = world.worker(&[&plan]).await;
-    let mut turn = world.turn_of(worker);
+    let mut request = world.request_of(worker);
     for input in ["1", "1", "2"] {
         let key = Some("k".to_owned());
-        turn.submits.push(NewRun { key, input: bytes(input), ..world.new_run(&plan) });
+        request.submits.push(NewRun { key, input: bytes(input), ..world.new_run(&plan) });
     }
-    let [first, ..] = [turn.submits[0].id];
-    turn.claim = claim(9, 0);
-    let turned = world.take(turn).await;
-    let submitted = |at: usize| turned.submits[at].clone().expect("it is accepted");
+    let [first, ..] = [request.submits[0].id];
+    request.claim = claim(9, 0);
+    let reply = world.take(request).await;
+    let submitted = |at: usize| reply.submits[at].clone().expect("it is accepted");
     assert_eq!((submitted(0).id, submitted(0).existing), (first, false));
     assert_eq!((submitted(1).id, submitted(1).existing), (first, true));
     assert_eq!(submitted(1).key, submitted(0).key);
     let key = "k".to_owned();
-    assert_eq!(turned.submits[2], Err(Refusal::KeyTaken { key, by: first }));
-    assert_eq!(turned.claimed.len(), 1);
+    assert_eq!(reply.submits[2], Err(Refusal::KeyTaken { key, by: first }));
+    assert_eq!(reply.claimed.len(), 1);
 }
 
 pub async fn a_key_is_unique_in_its_queue_and_workflow_only(world: &mut World) {

@@ -7,15 +7,15 @@ use tidegate_core::limit::Limit;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{NewRun, Operation, Refusal, Scope, Submitted};
 
-/// Submits these runs in one turn, to queues in which so many may wait; nobody takes them.
+/// Submits these runs in one request, to queues in which so many may wait; nobody takes them.
 async fn submits(
     world: &mut World,
     max: u32,
     runs: Vec<NewRun>,
 ) -> Vec<Result<Submitted, Refusal>> {
-    let mut turn = world.turn();
-    (turn.waiting_max, turn.submits) = (Some(max), runs);
-    world.take(turn).await.submits
+    let mut request = world.request();
+    (request.waiting_max, request.submits) = (Some(max), runs);
+    world.take(request).await.submits
 }
 
 async fn is_taken_in(world: &mut World, max: u32, plan: &Arc<Plan>) -> bool {
@@ -44,7 +44,7 @@ pub async fn a_queue_takes_in_as_many_runs_as_may_wait(world: &mut World) {
     world.submit(&plan).await;
 }
 
-pub async fn runs_of_one_turn_count(world: &mut World) {
+pub async fn runs_of_one_request_count(world: &mut World) {
     let plan = one().build();
     world.submit(&plan).await;
     let runs: Vec<_> = (0..5).map(|_| world.new_run(&plan)).collect();
@@ -116,10 +116,10 @@ pub async fn what_a_task_begins_is_taken_in_and_does_not_count(world: &mut World
     world.submit(&parent).await;
     let new = world.child_of(&task, &child, 0);
     let begun = new.id;
-    let mut turn = world.turn_of(worker);
-    turn.waiting_max = Some(1);
-    turn.changes.push(change::asks(&task, [ask::child(new)]));
-    world.take(turn).await;
+    let mut request = world.request_of(worker);
+    request.waiting_max = Some(1);
+    request.changes.push(change::asks(&task, [ask::child(new)]));
+    world.take(request).await;
     assert_eq!(world.view(begun).await.run.parent, Some(task.key));
     assert!(!is_taken_in(world, 1, &parent).await);
     assert!(is_taken_in(world, 2, &parent).await);
@@ -139,9 +139,9 @@ pub async fn a_key_that_is_taken_is_answered_although_the_queue_is_full(world: &
 
 pub async fn a_submit_whose_answer_was_lost_is_not_refused_for_itself(world: &mut World) {
     let plan = one().build();
-    let mut turn = world.turn();
-    (turn.waiting_max, turn.submits) = (Some(1), vec![world.new_run(&plan)]);
-    let [first, second] = world.take_twice(turn).await;
+    let mut request = world.request();
+    (request.waiting_max, request.submits) = (Some(1), vec![world.new_run(&plan)]);
+    let [first, second] = world.take_twice(request).await;
     assert_eq!(first.submits, second.submits);
     assert!(second.submits[0].is_ok());
 }
@@ -151,13 +151,13 @@ pub async fn a_queue_that_is_full_takes_in_again_what_is_taken_out(world: &mut W
     let worker = world.worker(&[&plan]).await;
     let mut taken_in = 0;
     for _ in 0..20 {
-        let mut turn = world.turn_of(worker);
-        turn.waiting_max = Some(4);
-        turn.submits = (0..3).map(|_| world.new_run(&plan)).collect();
-        turn.claim = claim(1, 0);
-        taken_in += world.take(turn).await.submits.iter().filter(|run| run.is_ok()).count();
+        let mut request = world.request_of(worker);
+        request.waiting_max = Some(4);
+        request.submits = (0..3).map(|_| world.new_run(&plan)).collect();
+        request.claim = claim(1, 0);
+        taken_in += world.take(request).await.submits.iter().filter(|run| run.is_ok()).count();
     }
-    // Four wait, and one begins in every turn; in the first that is one of those just submitted.
+    // Four wait, and one begins in every request; in the first that is one of those just submitted.
     assert_eq!(taken_in, 3 + 2 + 18);
     assert_eq!(world.store().counts().await.expect("they are counted").ready, 3);
 }

@@ -120,15 +120,15 @@ pub async fn open_waits_and_ended_ones_are_given_with_the_claim(world: &mut Worl
     assert_eq!((waits_of(&task)[3].due, waits_of(&task)[3].since), (Some(due), began));
 }
 
-pub async fn waits_are_given_also_with_what_is_taken_in_the_turn_that_stores_them(
+pub async fn waits_are_given_also_with_what_is_taken_in_the_request_that_stores_them(
     world: &mut World,
 ) {
     let (worker, _, task) = begun(world, tried_again()).await;
-    let mut turn = world.turn_of(worker);
-    turn.claim = crate::claim(1, 0);
-    turn.changes.push(Change { waits: vec![ask::step("s", "x")], ..change::fail(&task) });
-    let turned = world.take(turn).await;
-    assert_eq!(ids(&waits_of(&turned.claimed[0])), [id(WaitKind::Step, "s", 0)]);
+    let mut request = world.request_of(worker);
+    request.claim = crate::claim(1, 0);
+    request.changes.push(Change { waits: vec![ask::step("s", "x")], ..change::fail(&task) });
+    let reply = world.take(request).await;
+    assert_eq!(ids(&waits_of(&reply.claimed[0])), [id(WaitKind::Step, "s", 0)]);
 }
 
 pub async fn a_wait_for_another_thing_at_the_same_place_is_refused_naming_both(world: &mut World) {
@@ -196,7 +196,7 @@ pub async fn a_wait_that_is_closed_is_as_if_it_had_never_begun(world: &mut World
     assert_eq!(waits_of(&task)[0].due, Some(due));
 }
 
-pub async fn what_is_asked_in_a_turn_whose_answer_was_lost_is_answered_again(world: &mut World) {
+pub async fn what_is_asked_in_a_request_whose_answer_was_lost_is_answered_again(world: &mut World) {
     let (worker, run, task) = begun(world, one()).await;
     world.send(run, "go", "first").await;
     world.send(run, "go", "second").await;
@@ -208,12 +208,12 @@ pub async fn what_is_asked_in_a_turn_whose_answer_was_lost_is_answered_again(wor
     };
     let deferred = change::defer(&task, SECOND, "x");
     for change in [change::asks(&task, ops()), Change { waits: ops().collect(), ..deferred }] {
-        let mut turn = world.turn_of(worker);
-        turn.changes.push(change);
-        for turned in world.take_twice(turn).await {
-            assert_eq!(turned.changes, [Applied::Yes]);
+        let mut request = world.request_of(worker);
+        request.changes.push(change);
+        for reply in world.take_twice(request).await {
+            assert_eq!(reply.changes, [Applied::Yes]);
             let answers: Vec<_> =
-                turned.answers.into_iter().map(|(_, _, answer)| answer.outcome).collect();
+                reply.answers.into_iter().map(|(_, _, answer)| answer.outcome).collect();
             let expected = [None, Some(ask::value("first")), Some(ask::value("x"))];
             assert_eq!(answers, expected);
         }
@@ -224,8 +224,8 @@ pub async fn what_is_asked_in_a_turn_whose_answer_was_lost_is_answered_again(wor
 pub async fn what_is_asked_together_with_what_is_lost_is_not_begun(world: &mut World) {
     let (worker, run, task) = begun(world, one()).await;
     let lost = Change { waits: vec![ask::signal("go", 0)], ..change::begin(&task) };
-    let turned = world.say(worker, lost).await;
-    assert!(matches!(turned.changes[..], [Applied::Lost { .. }]) && turned.answers.is_empty());
+    let reply = world.say(worker, lost).await;
+    assert!(matches!(reply.changes[..], [Applied::Lost { .. }]) && reply.answers.is_empty());
     world.send(run, "go", "x").await;
     let task = enter_again(world, worker, &task).await;
     assert!(waits_of(&task).is_empty());
@@ -235,15 +235,15 @@ pub async fn only_who_runs_a_task_has_waits_of_it(world: &mut World) {
     let (worker, run, task) = begun(world, one()).await;
     let stale = change::asks(&task, [ask::signal("go", 0)]);
     let early = Change { fence: Fence(task.life.fence.0 + 1), ..stale.clone() };
-    let turned = world.say(worker, early).await;
-    assert!(matches!(turned.changes[..], [Applied::Lost { .. }]));
+    let reply = world.say(worker, early).await;
+    assert!(matches!(reply.changes[..], [Applied::Lost { .. }]));
     world.tell(worker, change::hand_back(&task)).await;
     let next = world.claim_one(worker).await;
-    let turned = world.say(worker, stale.clone()).await;
-    assert!(matches!(turned.changes[..], [Applied::Lost { .. }]) && turned.answers.is_empty());
+    let reply = world.say(worker, stale.clone()).await;
+    assert!(matches!(reply.changes[..], [Applied::Lost { .. }]) && reply.answers.is_empty());
     world.tell(worker, change::succeed(&next)).await;
-    let turned = world.say(worker, stale).await;
-    assert!(matches!(turned.changes[..], [Applied::Lost { .. }]));
+    let reply = world.say(worker, stale).await;
+    assert!(matches!(reply.changes[..], [Applied::Lost { .. }]));
     assert_eq!(world.kinds(run).await, [Kind::Succeeded]);
 }
 
@@ -372,14 +372,14 @@ pub async fn all_who_wait_for_a_run_are_told_of_its_end(world: &mut World) {
         assert_eq!(world.asks(worker, task, ask::run(run)).await, None);
     }
     let its = world.claim_one(elsewhere).await;
-    // In the turn of who ends it, for those of that worker; the others are asked to ask.
+    // In the request of who ends it, for those of that worker; the others are asked to ask.
     world.tell(elsewhere, change::succeed(&its)).await;
-    let turn = world.turn_of(worker);
-    let asked: Vec<_> = world.take(turn).await.ask_again;
+    let request = world.request_of(worker);
+    let asked: Vec<_> = world.take(request).await.ask_again;
     assert_eq!(asked, [(tasks[0].key, tasks[0].life.fence), (tasks[1].key, tasks[1].life.fence)]);
 }
 
-pub async fn a_run_that_has_ended_or_ends_in_the_same_turn_answers_at_once(world: &mut World) {
+pub async fn a_run_that_has_ended_or_ends_in_the_same_request_answers_at_once(world: &mut World) {
     let (worker, _, task) = begun(world, one()).await;
     let other = plan("other").task("o", &[]).build();
     let knows = world.worker(&[&other]).await;
@@ -388,7 +388,7 @@ pub async fn a_run_that_has_ended_or_ends_in_the_same_turn_answers_at_once(world
     world.tell(knows, change::succeed(&its)).await;
     let succeeded = Some(WaitOutcome::Ended(RunOutcome::Succeeded));
     assert_eq!(world.asks(worker, &task, ask::run(ended)).await, succeeded);
-    // Said before, and said after, in one turn of one worker.
+    // Said before, and said after, in one request of one worker.
     let both = world.worker(&[&task.plan, &other]).await;
     for first in [true, false] {
         let run = world.submit(&other).await.id;
@@ -397,12 +397,13 @@ pub async fn a_run_that_has_ended_or_ends_in_the_same_turn_answers_at_once(world
         world.submit(&task.plan).await;
         let mut tasks = world.claim(both, 2).await;
         tasks.sort_by_key(|task| task.run != run);
-        let mut turn = world.turn_of(both);
-        turn.changes = vec![change::succeed(&tasks[0]), change::asks(&tasks[1], [ask::run(run)])];
+        let mut request = world.request_of(both);
+        request.changes =
+            vec![change::succeed(&tasks[0]), change::asks(&tasks[1], [ask::run(run)])];
         if !first {
-            turn.changes.reverse();
+            request.changes.reverse();
         }
-        let answers = world.take(turn).await.answers;
+        let answers = world.take(request).await.answers;
         let last = answers.last().expect("it is answered");
         assert_eq!((last.0, &last.2.outcome), (tasks[1].key, &succeeded), "{first}");
         assert_eq!(answers.len(), if first { 1 } else { 2 });
@@ -429,8 +430,8 @@ pub async fn a_run_of_another_queue_can_be_waited_for(world: &mut World) {
     let its = world.claim_one(elsewhere).await;
     assert!(its.awaited, "who takes it knows that somebody waits");
     world.tell(elsewhere, change::succeed(&its)).await;
-    let turn = world.turn_of(worker);
-    assert_eq!(world.take(turn).await.ask_again, [(task.key, task.life.fence)]);
+    let request = world.request_of(worker);
+    assert_eq!(world.take(request).await.ask_again, [(task.key, task.life.fence)]);
 }
 
 // ------------------------------------------------------------------------------------ cycles --
@@ -502,7 +503,7 @@ pub async fn many_may_wait_for_one_run_and_one_for_many(world: &mut World) {
         }
     }
     for (at, task) in tasks.iter().enumerate().rev() {
-        let turned = world.tell(worker, change::succeed(task)).await;
-        assert_eq!(turned.answers.len(), at, "all before it wait for it");
+        let reply = world.tell(worker, change::succeed(task)).await;
+        assert_eq!(reply.answers.len(), at, "all before it wait for it");
     }
 }

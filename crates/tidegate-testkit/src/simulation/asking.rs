@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tidegate_core::dispatcher::{End, Input, Said, SubmitError, Ticket};
 use tidegate_core::lifecycle::{Event, Fence, WorkerId};
 use tidegate_core::store::{
-    Applied, Bytes, Change, NewRun, Operation, OperationOutcome, Parent, Refusal, Store,
-    StoreError, Submitted, Turn,
+    Applied, Bytes, Change, NewRun, Operation, OperationOutcome, Parent, Refusal, Request, Store,
+    StoreError, Submitted,
 };
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp};
 use tidegate_core::{RunId, TaskExecutionId};
@@ -30,22 +30,22 @@ impl World {
 
     /// Somebody who is no worker turns to the store.
     pub(super) fn ask_outside(&mut self, asked: Vec<Asked>) -> Checked {
-        let mut turn = Turn::new(self.turn_id(), self.now);
+        let mut request = Request::new(self.request_id(), self.now);
         for asked in &asked {
             self.trace.add(format_args!("somebody asks: {}", Words(asked)));
             match asked.clone() {
-                Asked::Submit(run) => turn.submits.push(run),
-                Asked::Operation(operation, _) => turn.operations.push(operation),
+                Asked::Submit(run) => request.submits.push(run),
+                Asked::Operation(operation, _) => request.operations.push(operation),
             }
         }
         let loses_answer = self.outsiders_err && self.chance.one_in(4);
-        let mut turned = self.take(Arc::new(turn.clone()))?;
+        let mut reply = self.take(Arc::new(request.clone()))?;
         if loses_answer {
             self.trace.add(format_args!("somebody is not answered, and asks again"));
-            turned = self.take(Arc::new(Turn { again: true, ..turn }))?;
+            reply = self.take(Arc::new(Request { again: true, ..request }))?;
         }
         let (mut submits, mut operations) =
-            (turned.submits.into_iter(), turned.operations.into_iter());
+            (reply.submits.into_iter(), reply.operations.into_iter());
         for asked in asked {
             self.tickets += 1;
             let ticket = self.tickets;
@@ -152,17 +152,17 @@ impl World {
         let fence = if is_over { life.fence } else { Fence(life.fence.0 - 1) };
         self.summary.lies += 1;
         self.trace.add(format_args!("somebody says of {} that {} succeeds", task.0, fence.0));
-        let mut turn = Turn::new(self.turn_id(), self.now);
-        turn.changes.push(Change::new(task, Event::Succeed { fence }));
+        let mut request = Request::new(self.request_id(), self.now);
+        request.changes.push(Change::new(task, Event::Succeed { fence }));
         let limits = WaitOp::Retake(1);
-        turn.changes.push(Change { waits: vec![limits], ..Change::none(task, fence) });
+        request.changes.push(Change { waits: vec![limits], ..Change::none(task, fence) });
         if let Some((execution, items)) = self.ledger.fan_out(task) {
-            turn.submits.push(items_of(execution, (task, fence), &items));
+            request.submits.push(items_of(execution, (task, fence), &items));
         }
-        let turned = self.take(Arc::new(turn))?;
+        let reply = self.take(Arc::new(request))?;
         let is_orphan = |refused: &&Result<_, _>| **refused == Err(Refusal::ParentGone);
-        self.summary.orphans += turned.submits.iter().filter(is_orphan).count() as u64;
-        if turned.changes.contains(&Applied::Yes) || turned.submits.iter().any(Result::is_ok) {
+        self.summary.orphans += reply.submits.iter().filter(is_orphan).count() as u64;
+        if reply.changes.contains(&Applied::Yes) || reply.submits.iter().any(Result::is_ok) {
             return Err(format!("task {} believes a claim of the past", task.0));
         }
         // The same, said to whoever has the task.

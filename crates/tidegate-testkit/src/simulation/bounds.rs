@@ -8,7 +8,7 @@ use tidegate_core::lifecycle::Fence;
 use tidegate_core::limit::{Limit, LimitKey};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::TaskPlan;
-use tidegate_core::store::{Operation, OperationOutcome, Store, TaskKey, Turn, Turned};
+use tidegate_core::store::{Operation, OperationOutcome, Reply, Request, Store, TaskKey};
 
 /// What is known of limits.
 #[derive(Default)]
@@ -36,17 +36,17 @@ impl Bounds {
         &mut self,
         store: &MemoryStore,
         ledger: &Ledger,
-        turn: &Turn,
-        turned: &Turned,
+        request: &Request,
+        reply: &Reply,
     ) -> Result<(), String> {
-        for (operation, granted) in turn.operations.iter().zip(&turned.operations) {
+        for (operation, granted) in request.operations.iter().zip(&reply.operations) {
             self.granted(operation, *granted)?;
         }
-        for claimed in &turned.claimed {
+        for claimed in &reply.claimed {
             let fence = claimed.life.fence;
             if self.claims.insert(claimed.key, fence) != Some(fence) {
                 for (limit, units) in ledger.uses_of(claimed.key) {
-                    self.begins(limit, units, turn.now, ledger.is_late(turn.now))?;
+                    self.begins(limit, units, request.now, ledger.is_late(request.now))?;
                 }
             }
         }
@@ -66,7 +66,7 @@ impl Bounds {
             let before = self.in_use.get(&key).copied().unwrap_or(0);
             let bound = state.limit.most_at_once().unwrap_or(u32::MAX);
             // Where a limit was made smaller, nothing is taken away; what is heavier goes alone.
-            let is_resized = turn.operations.iter().any(|operation| match operation {
+            let is_resized = request.operations.iter().any(|operation| match operation {
                 Operation::Resize(limit) => limit.name() == state.limit.name(),
                 _ => false,
             });

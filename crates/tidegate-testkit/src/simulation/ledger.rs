@@ -12,8 +12,8 @@ use tidegate_core::limit::LimitKey;
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Applied, Operation, Parent, RunKey, RunView, RunsPage, Scope, Store, StoreError, TaskKey,
-    TaskView, Turn, Turned,
+    Applied, Operation, Parent, Reply, Request, RunKey, RunView, RunsPage, Scope, Store,
+    StoreError, TaskKey, TaskView,
 };
 use tidegate_core::wait::{Awaited, WaitId, WaitOp};
 use tidegate_core::{RunId, TaskExecutionId, Timestamp};
@@ -103,9 +103,9 @@ pub(super) struct Ledger {
     store_is_paused: bool,
     paused_queues: BTreeSet<String>,
     paused_runs: BTreeSet<RunId>,
-    /// The latest time that a turn has told: clocks may be apart.
+    /// The latest time that a request has told: clocks may be apart.
     latest: Option<Timestamp>,
-    /// The latest time when a turn came that was behind it.
+    /// The latest time when a request came that was behind it.
     late: Option<Timestamp>,
     /// What was found since when that clocks which are apart may explain.
     doubts: BTreeMap<String, Timestamp>,
@@ -289,21 +289,21 @@ impl Ledger {
         }
     }
 
-    /// Looks at everything that may have changed in a turn.
+    /// Looks at everything that may have changed in a request.
     pub(super) fn look(
         &mut self,
         store: &MemoryStore,
-        turn: &Turn,
-        turned: &Turned,
+        request: &Request,
+        reply: &Reply,
     ) -> Result<(), String> {
-        if self.is_late(turn.now) {
+        if self.is_late(request.now) {
             self.late = self.latest;
         }
-        self.latest = self.latest.max(Some(turn.now));
-        for operation in &turn.operations {
+        self.latest = self.latest.max(Some(request.now));
+        for operation in &request.operations {
             self.note(operation);
         }
-        for (change, applied) in turn.changes.iter().zip(&turned.changes) {
+        for (change, applied) in request.changes.iter().zip(&reply.changes) {
             let Applied::Lost { actual } = applied else { continue };
             let task = change.task.0;
             let life = actual.as_ref().ok_or_else(|| format!("task {task} does not exist"))?;
@@ -314,24 +314,24 @@ impl Ledger {
                 return Err(format!("task {task} is wrongly lost: {events:?} of {:?}", life.state));
             }
         }
-        self.note_waits(turn, turned);
+        self.note_waits(request, reply);
         let open: Vec<RunId> = self.open.iter().copied().collect();
         for id in open {
             match now_or_never(store.run(id))? {
-                Some(view) => self.look_at_run(id, (turn, turned), view, store)?,
+                Some(view) => self.look_at_run(id, (request, reply), view, store)?,
                 None if self.runs[&id].acknowledged => {
                     return Err(format!("run {id} was acknowledged and does not exist"));
                 }
                 None => {}
             }
         }
-        self.note_waits(turn, turned);
+        self.note_waits(request, reply);
         self.look_at_children()
     }
 
     /// What tasks have closed, and what they wait for.
-    fn note_waits(&mut self, turn: &Turn, turned: &Turned) {
-        let changes = turn.changes.iter().zip(&turned.changes);
+    fn note_waits(&mut self, request: &Request, reply: &Reply) {
+        let changes = request.changes.iter().zip(&reply.changes);
         for (change, _) in changes.filter(|(_, applied)| **applied == Applied::Yes) {
             for op in &change.waits {
                 match op {
@@ -347,7 +347,7 @@ impl Ledger {
         }
     }
 
-    /// What holds between a task and the runs it has begun, when all of a turn was looked at.
+    /// What holds between a task and the runs it has begun, when all of a request was looked at.
     fn look_at_children(&self) -> Result<(), String> {
         for id in &self.open {
             let drawn = &self.runs[id];
@@ -372,27 +372,27 @@ impl Ledger {
     fn look_at_birth(
         &mut self,
         id: RunId,
-        (turn, turned): (&Turn, &Turned),
+        (request, reply): (&Request, &Reply),
         store: &MemoryStore,
     ) -> Result<(), String> {
         let drawn = &self.runs[&id];
         let (None, Some(origin)) = (drawn.key, drawn.parent.clone()) else { return Ok(()) };
         // Its parent's run may not have been looked at: then its fence is that of before, or one
-        // less if it was claimed in this turn, in which it cannot have begun anything.
+        // less if it was claimed in this request, in which it cannot have begun anything.
         let fence = self.life(origin.task).map(|life| life.fence);
-        let asked = turn.changes.iter().flat_map(|change| &change.waits);
+        let asked = request.changes.iter().flat_map(|change| &change.waits);
         let asked = asked.filter_map(|op| match op {
             WaitOp::Begin { what: Awaited::Child(new), .. } => Some(&**new),
             _ => None,
         });
-        let begun: Option<&Parent> = turn
+        let begun: Option<&Parent> = request
             .submits
             .iter()
             .chain(asked)
             .find(|new| new.id == id)
             .and_then(|new| new.parent.as_ref());
-        // It may have parked and be claimed again in the same turn.
-        let again = turned.claimed.iter().any(|claimed| claimed.key == origin.task);
+        // It may have parked and be claimed again in the same request.
+        let again = reply.claimed.iter().any(|claimed| claimed.key == origin.task);
         let fits =
             |begun: Fence| Some(begun) == fence || again && Some(Fence(begun.0 + 1)) == fence;
         if !begun.is_some_and(|begun| begun.task == origin.task && fits(begun.fence)) {
@@ -423,14 +423,14 @@ impl Ledger {
     fn look_at_run(
         &mut self,
         id: RunId,
-        (turn, turned): (&Turn, &Turned),
+        (request, reply): (&Request, &Reply),
         view: RunView,
         store: &MemoryStore,
     ) -> Result<(), String> {
         if self.runs[&id].refused {
             return Err(format!("run {id} was refused and exists"));
         }
-        self.look_at_birth(id, (turn, turned), store)?;
+        self.look_at_birth(id, (request, reply), store)?;
         self.places.insert(view.run.key.0, id);
         self.runs.entry(id).and_modify(|drawn| drawn.key = Some(view.run.key));
         match view.run.paused_at {
@@ -441,7 +441,7 @@ impl Ledger {
         let is_paused = self.store_is_paused || queue_is_paused || view.run.paused_at.is_some();
         for (at, task) in (0..).zip(&view.tasks) {
             let index = TaskIndex::from_u32(at);
-            let checked = self.look_at_task(id, index, turn, task, is_paused);
+            let checked = self.look_at_task(id, index, request, task, is_paused);
             checked.map_err(|wrong| format!("task {} ({at} of run {id}): {wrong}", task.key.0))?;
         }
         let over = view.tasks.iter().all(|task| task.life.state.kind().is_terminal());
@@ -463,7 +463,7 @@ impl Ledger {
         &mut self,
         id: RunId,
         index: TaskIndex,
-        turn: &Turn,
+        request: &Request,
         task: &TaskView,
         is_paused: bool,
     ) -> Result<(), String> {
@@ -488,7 +488,7 @@ impl Ledger {
             return Err(format!("it is in attempt {}", life.attempt));
         }
         if life.fence > was.fence {
-            claimed(life, turn, drawn, is_paused, self.latest)?;
+            claimed(life, request, drawn, is_paused, self.latest)?;
         }
         if was.recoveries > 0 && life.recoveries == 0 {
             seen.foreign = 0;
@@ -590,12 +590,12 @@ impl Ledger {
     }
 }
 
-/// Whether a task may have been claimed in this turn. What was claimed before a pause may begin in
-/// it; nothing is claimed in a turn at whose end the run, its queue or the store is paused. Nor is
+/// Whether a task may have been claimed in this request. What was claimed before a pause may begin in
+/// it; nothing is claimed in a request at whose end the run, its queue or the store is paused. Nor is
 /// anything claimed before somebody's clock has reached its start time.
 fn claimed(
     life: &Life,
-    turn: &Turn,
+    request: &Request,
     drawn: &Drawn,
     is_paused: bool,
     latest: Option<Timestamp>,
@@ -604,8 +604,8 @@ fn claimed(
         State::Running { worker, .. } => Some(worker),
         _ => None,
     };
-    if owner.is_none() || owner != turn.worker {
-        return Err(format!("it was claimed by {:?} in a turn of {:?}", owner, turn.worker));
+    if owner.is_none() || owner != request.worker {
+        return Err(format!("it was claimed by {:?} in a request of {:?}", owner, request.worker));
     }
     if is_paused {
         return Err("it was claimed while it was paused".to_owned());

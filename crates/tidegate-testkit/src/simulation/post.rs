@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_core::RunId;
 use tidegate_core::lifecycle::{Event, Kind};
 use tidegate_core::store::{
-    Applied, Change, Operation, OperationOutcome, TaskKey, Turn, TurnId, Turned,
+    Applied, Change, Operation, OperationOutcome, Reply, Request, RequestId, TaskKey,
 };
 use tidegate_core::wait::{NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome};
 
@@ -27,32 +27,32 @@ pub(super) struct Post {
     taken: BTreeMap<Brought, (TaskKey, WaitId)>,
     /// On what tasks have parked.
     parked: BTreeMap<TaskKey, Vec<WaitId>>,
-    turns: BTreeSet<u64>,
+    requests: BTreeSet<u64>,
 }
 
 impl Post {
-    /// Looks at what a turn has said and answered, when all else of it was looked at.
+    /// Looks at what a request has said and answered, when all else of it was looked at.
     pub(super) fn look(
         &mut self,
         ledger: &Ledger,
-        turn: &Turn,
-        turned: &Turned,
+        request: &Request,
+        reply: &Reply,
     ) -> Result<(), String> {
-        for (operation, granted) in turn.operations.iter().zip(&turned.operations) {
+        for (operation, granted) in request.operations.iter().zip(&reply.operations) {
             if let Operation::Signal(signal) = operation {
                 self.sent(ledger, signal, *granted)?;
             }
         }
         // What is told again has happened before, and more since.
-        let TurnId(id) = turn.id;
-        if self.turns.insert(id) {
-            let changes = turn.changes.iter().zip(&turned.changes);
+        let RequestId(id) = request.id;
+        if self.requests.insert(id) {
+            let changes = request.changes.iter().zip(&reply.changes);
             for (change, _) in changes.filter(|(_, applied)| **applied == Applied::Yes) {
                 self.changed(ledger, change);
             }
         }
-        for (task, _, answer) in &turned.answers {
-            let change = turn.changes.iter().find(|change| change.task == *task);
+        for (task, _, answer) in &reply.answers {
+            let change = request.changes.iter().find(|change| change.task == *task);
             let closed = change.is_some_and(|change| is_closed(change, &answer.id));
             let anew = change.is_some_and(|change| change.events.iter().any(is_anew));
             let Some(outcome) = answer.outcome.as_ref().filter(|_| !closed) else { continue };
@@ -60,7 +60,7 @@ impl Post {
                 self.note(ledger, *task, &answer.id, outcome)?;
             }
         }
-        for claimed in &turned.claimed {
+        for claimed in &reply.claimed {
             let kept: BTreeMap<&WaitId, Option<&WaitOutcome>> =
                 claimed.waits.iter().map(|(wait, _)| (&wait.id, wait.outcome.as_ref())).collect();
             for ((_, id), outcome) in self.of(claimed.key) {

@@ -15,7 +15,7 @@ use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::slot::{Lane, Moment, SlotBook, SlotRequest, Ticket, Turn as Place};
 use tidegate_core::store::{
-    Applied, Bytes, Claimed, NewRun, Parent, RunKey, StoreError, TaskKey, Turn, TurnId, Turned,
+    Applied, Bytes, Claimed, NewRun, Parent, Reply, Request, RequestId, RunKey, StoreError, TaskKey,
 };
 use tidegate_core::wait::{WaitAnswer, WaitId, WaitKind, WaitOp, WaitOutcome};
 use tidegate_core::{RunId, Timestamp};
@@ -43,37 +43,37 @@ pub(super) struct Process {
     /// How far its clock is off, in microseconds.
     pub(super) skew: i64,
     pub(super) book: SlotBook<Name>,
-    /// Units that belong to the turn in flight.
+    /// Units that belong to the request in flight.
     pub(super) reserved: u32,
     pub(super) entries: BTreeMap<Name, Entry>,
     pub(super) inbox: VecDeque<(TaskKey, Fence, Said)>,
-    pub(super) turn: Option<Handed>,
-    /// What the last turn came to when it was first taken.
-    pub(super) first_try: Option<(TurnId, Vec<Applied>)>,
+    pub(super) request: Option<Handed>,
+    /// What the last request came to when it was first taken.
+    pub(super) first_try: Option<(RequestId, Vec<Applied>)>,
     retry_at: Option<Timestamp>,
     watch_at: Timestamp,
     looks: u32,
     pub(super) compares: bool,
     pub(super) closing: Option<Closing>,
-    /// Runs that its turns have ended and that it was not told of.
+    /// Runs that its requests have ended and that it was not told of.
     pub(super) owed: BTreeSet<RunId>,
     /// What its bodies have done that concerns the world.
     pub(super) news: Vec<News>,
     /// Steps that its bodies have done, and runs that they have wanted to begin.
     made: u64,
-    /// Whether something has happened since a turn was last asked for.
+    /// Whether something has happened since a request was last asked for.
     pub(super) stirred: bool,
     /// Whose the tasks are that it has started.
     pub(super) runs: BTreeMap<TaskKey, RunKey>,
-    /// Runs of which something has failed since a turn was last made.
+    /// Runs of which something has failed since a request was last made.
     pub(super) stopped: BTreeSet<RunKey>,
 }
 
-/// A turn that was handed in.
+/// A request that was handed in.
 pub(super) struct Handed {
-    pub(super) turn: Arc<Turn>,
+    pub(super) request: Arc<Request>,
     /// What will be answered, once the store has been reached.
-    pub(super) answer: Option<Result<Turned, StoreError>>,
+    pub(super) answer: Option<Result<Reply, StoreError>>,
 }
 
 /// How far a shutdown is.
@@ -207,7 +207,7 @@ impl Process {
             reserved: 0,
             entries: BTreeMap::new(),
             inbox: VecDeque::new(),
-            turn: None,
+            request: None,
             first_try: None,
             retry_at: None,
             watch_at: now,
@@ -304,27 +304,27 @@ impl Process {
         self.compares = true;
     }
 
-    // --------------------------------------------------------------------------------- turns --
+    // --------------------------------------------------------------------------------- requests --
 
-    /// The next turn, if there is one; with units kept for it.
-    pub(super) fn hand_in(&mut self, id: TurnId, now: Timestamp) -> Option<Arc<Turn>> {
+    /// The next request, if there is one; with units kept for it.
+    pub(super) fn hand_in(&mut self, id: RequestId, now: Timestamp) -> Option<Arc<Request>> {
         self.stirred = false;
         let now = self.clock(now);
         let Process { dispatcher, book, reserved, .. } = self;
-        let turn = dispatcher.turn(id, now, self.slots, |wanted| {
-            assert_eq!(*reserved, 0, "units are kept for one turn at a time");
+        let request = dispatcher.next_request(id, now, self.slots, |wanted| {
+            assert_eq!(*reserved, 0, "units are kept for one request at a time");
             let units = wanted.min(book.available());
             *reserved = if units > 0 && book.try_take(units) { units } else { 0 };
             *reserved
         })?;
-        if !turn.again {
+        if !request.again {
             self.stopped.clear();
         }
-        self.turn = Some(Handed { turn: turn.clone(), answer: None });
-        Some(turn)
+        self.request = Some(Handed { request: request.clone(), answer: None });
+        Some(request)
     }
 
-    /// What was kept for a turn and not used is free again.
+    /// What was kept for a request and not used is free again.
     pub(super) fn free_reserve(&mut self) {
         if self.dispatcher.units_in_flight() == 0 && self.reserved > 0 {
             let units = std::mem::take(&mut self.reserved);

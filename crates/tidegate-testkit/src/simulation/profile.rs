@@ -6,7 +6,7 @@ use super::script::Mood;
 /// What kind of world it is. Once in so many; 0 is never.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Profile {
-    /// One worker, turns that fail at worst, and nobody looks every second: every wake-up has to come
+    /// One worker, requests that fail at worst, and nobody looks every second: every wake-up has to come
     /// by itself.
     pub(super) is_quiet: bool,
     pub(super) processes: usize,

@@ -178,7 +178,7 @@ impl Simulation {
         let has_unanswered = !world.asked.is_empty();
         let is_busy = |process: &Process| {
             let readings = process.dispatcher.readings();
-            let underway = process.turn.is_some() || !process.inbox.is_empty();
+            let underway = process.request.is_some() || !process.inbox.is_empty();
             underway
                 || readings.owned > 0
                 || !process.dispatcher.is_idle()
@@ -254,7 +254,7 @@ impl Simulation {
         if !process.inbox.is_empty() {
             choices.push((100, Step::Deliver(at)));
         }
-        match &process.turn {
+        match &process.request {
             None if process.stirred => choices.push((100, Step::HandIn(at))),
             None => {}
             Some(handed) if handed.answer.is_some() => choices.push((100, Step::Answer(at))),
@@ -452,7 +452,7 @@ impl Simulation {
     fn dismiss_closed(&mut self) -> Checked {
         let world = &mut self.world;
         let is_done = |process: &Process| {
-            process.closing.is_some() && process.dispatcher.is_idle() && process.turn.is_none()
+            process.closing.is_some() && process.dispatcher.is_idle() && process.request.is_none()
         };
         while let Some(at) = world.processes.iter().position(is_done) {
             let id = world.processes[at].id;

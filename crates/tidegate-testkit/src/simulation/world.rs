@@ -15,7 +15,8 @@ use tidegate_core::lifecycle::{Fence, Kind, WorkerId};
 use tidegate_core::limit::LimitKey;
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::store::{
-    Applied, Change, Claimed, Ended, NewRun, Operation, Store, StoreError, Turn, TurnId, Turned,
+    Applied, Change, Claimed, Ended, NewRun, Operation, Reply, Request, RequestId, Store,
+    StoreError,
 };
 use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
@@ -52,7 +53,7 @@ pub(super) enum Asked {
     Operation(Operation, bool),
 }
 
-/// What goes wrong with a turn.
+/// What goes wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
@@ -91,30 +92,31 @@ impl World {
         }
     }
 
-    pub(super) fn turn_id(&mut self) -> TurnId {
-        TurnId(self.chance.number() >> 1 | 1)
+    pub(super) fn request_id(&mut self) -> RequestId {
+        RequestId(self.chance.number() >> 1 | 1)
     }
 
-    /// The store takes a turn, and everything is looked at.
-    pub(super) fn take(&mut self, turn: Arc<Turn>) -> Result<Turned, String> {
-        self.summary.turns += 1;
-        self.summary.repeated_turns += u64::from(turn.again);
-        let turned = now_or_never(self.store.turn(turn.clone()))?;
-        self.ledger.look(&self.store, &turn, &turned)?;
-        self.post.look(&self.ledger, &turn, &turned)?;
-        self.bounds.look(&self.store, &self.ledger, &turn, &turned)?;
+    /// The store takes a request, and everything is looked at.
+    pub(super) fn take(&mut self, request: Arc<Request>) -> Result<Reply, String> {
+        self.summary.requests += 1;
+        self.summary.repeated_requests += u64::from(request.again);
+        let reply = now_or_never(self.store.request(request.clone()))?;
+        self.ledger.look(&self.store, &request, &reply)?;
+        self.post.look(&self.ledger, &request, &reply)?;
+        self.bounds.look(&self.store, &self.ledger, &request, &reply)?;
         self.bounds.believed(self.believed())?;
         let is_new = |claimed: &&Claimed| !self.ledger.is_awaited(claimed.run);
-        let (new, room) = (turned.claimed.iter().filter(is_new).count(), turn.claim.room as usize);
+        let (new, room) =
+            (reply.claimed.iter().filter(is_new).count(), request.claim.room as usize);
         if room == 0 {
-            self.summary.awaited += turned.claimed.len() as u64;
+            self.summary.awaited += reply.claimed.len() as u64;
         }
         if new > room {
             return Err(format!(
                 "{new} tasks are claimed that nobody waits for, with room for {room}"
             ));
         }
-        Ok(turned)
+        Ok(reply)
     }
 
     /// What bodies believe to hold of limits, by a claim that holds.
@@ -190,53 +192,53 @@ impl World {
         }
         self.processes[at].free_reserve();
         // The real loop hands in at once; that a while passes before must not matter.
-        if self.processes[at].turn.is_none() && !self.chance.one_in(4) {
+        if self.processes[at].request.is_none() && !self.chance.one_in(4) {
             self.hand_in(at);
         }
         Ok(())
     }
 
     pub(super) fn hand_in(&mut self, at: usize) {
-        let (id, now) = (self.turn_id(), self.now);
+        let (id, now) = (self.request_id(), self.now);
         let process = &mut self.processes[at];
-        let Some(turn) = process.hand_in(id, now) else { return };
+        let Some(request) = process.hand_in(id, now) else { return };
         self.trace.add(format_args!(
             "w{} hands in{}: {:?}, {} submits, {} operations, recover {:?}, roll call {}, \
              claim {}+{}",
             process.id.0,
-            if turn.again { " again" } else { "" },
-            turn.changes.iter().map(|change| (change.task.0, Ops(change))).collect::<Vec<_>>(),
-            turn.submits.len(),
-            turn.operations.len(),
-            turn.recover.map(|worker| worker.0),
-            turn.roll_call,
-            turn.claim.units,
-            turn.claim.ahead,
+            if request.again { " again" } else { "" },
+            request.changes.iter().map(|change| (change.task.0, Ops(change))).collect::<Vec<_>>(),
+            request.submits.len(),
+            request.operations.len(),
+            request.recover.map(|worker| worker.0),
+            request.roll_call,
+            request.claim.units,
+            request.claim.ahead,
         ));
     }
 
-    /// The turn of a process reaches the store.
+    /// The request of a process reaches the store.
     pub(super) fn reach(&mut self, at: usize, fault: Fault) -> Checked {
-        let (id, handed) = (self.processes[at].id.0, self.processes[at].turn.as_ref());
-        let turn = handed.expect("a turn was handed in").turn.clone();
+        let (id, handed) = (self.processes[at].id.0, self.processes[at].request.as_ref());
+        let request = handed.expect("a request was handed in").request.clone();
         let answer = match fault {
             Fault::None | Fault::LosesAnswer => {
-                let turned = self.take(turn.clone())?;
-                self.compare_tries(at, &turn, &turned)?;
-                let owed = turned.ended.iter().filter(|ended| self.is_by(&turn, ended));
+                let reply = self.take(request.clone())?;
+                self.compare_tries(at, &request, &reply)?;
+                let owed = reply.ended.iter().filter(|ended| self.is_by(&request, ended));
                 let owed: Vec<RunId> = owed.map(|ended| ended.id).collect();
                 self.processes[at].owed.extend(owed);
-                let claimed = turned.claimed.iter().map(|task| (task.key.0, task.life.fence.0));
+                let claimed = reply.claimed.iter().map(|task| (task.key.0, task.life.fence.0));
                 self.trace.add(format_args!(
                     "w{id} is at the store: {} yes of {}, claimed {:?}, told {:?}, ended {}, more {}",
-                    turned.changes.iter().filter(|change| **change == Applied::Yes).count(),
-                    turned.changes.len(),
+                    reply.changes.iter().filter(|change| **change == Applied::Yes).count(),
+                    reply.changes.len(),
                     claimed.collect::<Vec<_>>(),
-                    turned.told.iter().map(|told| (told.task.0, told.kind)).collect::<Vec<_>>(),
-                    turned.ended.len(),
-                    turned.more,
+                    reply.told.iter().map(|told| (told.task.0, told.kind)).collect::<Vec<_>>(),
+                    reply.ended.len(),
+                    reply.more,
                 ));
-                Ok(turned)
+                Ok(reply)
             }
             Fault::Fails => Err(StoreError::Failed(Arc::new(AsDrawn))),
             Fault::LosesQuestion => Err(StoreError::Unknown(Arc::new(AsDrawn))),
@@ -250,21 +252,21 @@ impl World {
         }
         match fault {
             Fault::None => {}
-            Fault::Fails => self.summary.failed_turns += 1,
+            Fault::Fails => self.summary.failed_requests += 1,
             Fault::LosesAnswer => self.summary.lost_answers += 1,
             Fault::LosesQuestion => self.summary.lost_questions += 1,
         }
-        let handed = self.processes[at].turn.as_mut();
+        let handed = self.processes[at].request.as_mut();
         handed.expect("it was there before").answer = Some(answer);
         Ok(())
     }
 
-    /// A turn that is handed in again comes to what it came to, but for tasks that ended since.
-    fn compare_tries(&mut self, at: usize, turn: &Turn, turned: &Turned) -> Checked {
-        let new = Some((turn.id, turned.changes.clone()));
+    /// A request that is handed in again comes to what it came to, but for tasks that ended since.
+    fn compare_tries(&mut self, at: usize, request: &Request, reply: &Reply) -> Checked {
+        let new = Some((request.id, reply.changes.clone()));
         let first = std::mem::replace(&mut self.processes[at].first_try, new);
-        let first = first.filter(|(id, _)| *id == turn.id).map(|(_, applied)| applied);
-        for (before, after) in first.iter().flatten().zip(&turned.changes) {
+        let first = first.filter(|(id, _)| *id == request.id).map(|(_, applied)| applied);
+        for (before, after) in first.iter().flatten().zip(&reply.changes) {
             if let (Applied::Yes, Applied::Lost { actual: Some(life) }) = (before, after)
                 && !life.state.kind().is_terminal()
             {
@@ -274,18 +276,18 @@ impl World {
         Ok(())
     }
 
-    /// Whether a run has ended by what this turn said or asked, not by the clock or a death.
-    fn is_by(&self, turn: &Turn, ended: &Ended) -> bool {
+    /// Whether a run has ended by what this request said or asked, not by the clock or a death.
+    fn is_by(&self, request: &Request, ended: &Ended) -> bool {
         let count = self.ledger.runs[&ended.id].plan.task_count() as i64;
         let tasks = ended.key.0..ended.key.0 + count;
-        let spoke = turn.changes.iter().any(|change| tasks.contains(&change.task.0));
-        spoke || turn.operations.contains(&Operation::Cancel(ended.id))
+        let spoke = request.changes.iter().any(|change| tasks.contains(&change.task.0));
+        spoke || request.operations.contains(&Operation::Cancel(ended.id))
     }
 
-    /// A process gets the answer to its turn.
+    /// A process gets the answer to its request.
     pub(super) fn answer(&mut self, at: usize) -> Checked {
         let process = &mut self.processes[at];
-        let handed = process.turn.take().expect("a turn was handed in");
+        let handed = process.request.take().expect("a request was handed in");
         let answer = handed.answer.expect("it has reached the store");
         let is_done = answer.is_ok();
         self.trace.add(format_args!("w{} is answered: {}", process.id.0, is_done));
@@ -557,14 +559,14 @@ impl World {
     pub(super) fn kill(&mut self, at: usize, killer: Option<Name>) -> Checked {
         let process = &self.processes[at];
         let (id, is_underway) =
-            (process.id, process.turn.as_ref().is_some_and(|handed| handed.answer.is_none()));
-        // Its last turn has happened before it died, or never does.
+            (process.id, process.request.as_ref().is_some_and(|handed| handed.answer.is_none()));
+        // Its last request has happened before it died, or never does.
         if is_underway && self.chance.one_in(2) {
             self.reach(at, Fault::None)?;
         }
         if killer.is_none() {
             self.summary.kills += 1;
-            self.summary.kills_in_turn += u64::from(self.processes[at].turn.is_some());
+            self.summary.kills_in_request += u64::from(self.processes[at].request.is_some());
         }
         self.trace.add(format_args!("w{} dies, killed by {killer:?}", id.0));
         self.ledger.death(id, killer.map(|(task, _)| task));

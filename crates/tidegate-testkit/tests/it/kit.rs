@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::memory::MemoryStore;
-use tidegate_core::store::{NewRun, Store, StoreError, Turn, TurnId};
+use tidegate_core::store::{NewRun, Request, RequestId, Store, StoreError};
 use tidegate_core::{RunId, Timestamp};
 use tidegate_testkit::{FakeClock, Fault, Faulty, QUEUE, one};
 
@@ -37,10 +37,10 @@ fn faulty() -> (Arc<Faulty>, Arc<MemoryStore>) {
     (Arc::new(Faulty::new(memory.clone())), memory)
 }
 
-fn submit(id: u64) -> Arc<Turn> {
-    let mut turn = Turn::new(TurnId(id), Timestamp::from_micros(0));
-    turn.submits.push(NewRun::new(RunId::from_u128(id.into()), one().build(), QUEUE.into()));
-    Arc::new(turn)
+fn submit(id: u64) -> Arc<Request> {
+    let mut request = Request::new(RequestId(id), Timestamp::from_micros(0));
+    request.submits.push(NewRun::new(RunId::from_u128(id.into()), one().build(), QUEUE.into()));
+    Arc::new(request)
 }
 
 async fn is_there(store: &MemoryStore, id: u64) -> bool {
@@ -48,34 +48,34 @@ async fn is_there(store: &MemoryStore, id: u64) -> bool {
 }
 
 #[tokio::test]
-async fn a_turn_goes_wrong_once_and_as_told() {
+async fn a_request_goes_wrong_once_and_as_told() {
     let (faulty, memory) = faulty();
     for (id, fault, done) in
         [(1, Fault::Fails, false), (2, Fault::LosesAnswer, true), (3, Fault::LosesQuestion, false)]
     {
         faulty.next(fault);
-        let answer = faulty.turn(submit(id)).await;
+        let answer = faulty.request(submit(id)).await;
         match fault {
             Fault::Fails => assert!(matches!(answer, Err(StoreError::Failed(_)))),
             _ => assert!(matches!(answer, Err(StoreError::Unknown(_)))),
         }
         assert_eq!(is_there(&memory, id).await, done, "{fault:?}");
-        let again = Turn { again: true, ..(*submit(id)).clone() };
-        assert!(faulty.turn(Arc::new(again)).await.is_ok());
+        let again = Request { again: true, ..(*submit(id)).clone() };
+        assert!(faulty.request(Arc::new(again)).await.is_ok());
         assert!(is_there(&memory, id).await);
     }
     assert_eq!(faulty.pending(), 0);
 }
 
 #[tokio::test]
-async fn a_fault_waits_for_the_turn_it_is_meant_for() {
+async fn a_fault_waits_for_the_request_it_is_meant_for() {
     let (faulty, _) = faulty();
-    faulty.on(|turn| turn.worker.is_some(), Fault::Fails);
-    assert!(faulty.turn(submit(1)).await.is_ok());
+    faulty.on(|request| request.worker.is_some(), Fault::Fails);
+    assert!(faulty.request(submit(1)).await.is_ok());
     assert_eq!(faulty.pending(), 1);
     let worker = Some(tidegate_core::lifecycle::WorkerId(1));
-    let turn = Turn { worker, ..Turn::new(TurnId(2), Timestamp::from_micros(0)) };
-    assert!(faulty.turn(Arc::new(turn)).await.is_err());
+    let request = Request { worker, ..Request::new(RequestId(2), Timestamp::from_micros(0)) };
+    assert!(faulty.request(Arc::new(request)).await.is_err());
     assert_eq!(faulty.pending(), 0);
 }
 
@@ -83,16 +83,16 @@ async fn a_fault_waits_for_the_turn_it_is_meant_for() {
 async fn an_answer_is_kept_back_until_it_is_let_go() {
     let (faulty, memory) = faulty();
     let held = faulty.hold(|_| true);
-    let turn = {
+    let request = {
         let faulty = faulty.clone();
-        tokio::spawn(async move { faulty.turn(submit(1)).await })
+        tokio::spawn(async move { faulty.request(submit(1)).await })
     };
     while !is_there(&memory, 1).await {
         tokio::task::yield_now().await;
     }
-    assert!(!turn.is_finished(), "it is done, and nobody knows");
+    assert!(!request.is_finished(), "it is done, and nobody knows");
     drop(held);
-    assert!(turn.await.unwrap().is_ok());
+    assert!(request.await.unwrap().is_ok());
 }
 
 #[test]

@@ -34,12 +34,12 @@ fn every_world_ends_as_it_must() {
     });
     // A simulation without faults shows nothing.
     let occur = [
-        total.failed_turns,
+        total.failed_requests,
         total.lost_answers,
         total.lost_questions,
-        total.repeated_turns,
+        total.repeated_requests,
         total.kills,
-        total.kills_in_turn,
+        total.kills_in_request,
         total.poisoned,
         total.closed,
         total.recoveries,

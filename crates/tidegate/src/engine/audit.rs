@@ -1,6 +1,6 @@
 //! Whether what is stored contradicts itself, and putting that right.
 //!
-//! A repair is an operation of a turn, like every change. Each is handed in by itself, and not with what
+//! A repair is an operation of a request, like every change. Each is handed in by itself, and not with what
 //! the worker has to say: a store with something wrong in it may refuse one of them, and that must be
 //! in the way of nothing else.
 
@@ -10,7 +10,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use tidegate_core::audit::Repair;
-use tidegate_core::store::{Finding, Operation, OperationOutcome, StoreError, Turn, TurnId};
+use tidegate_core::store::{Finding, Operation, OperationOutcome, Request, RequestId, StoreError};
 
 /// An audit of the store. Made by [`Engine::audit`]; awaiting it does it.
 #[derive(Debug)]
@@ -112,9 +112,9 @@ impl Engine {
 
     async fn repair_one(&self, repair: Repair) -> Result<bool, StoreError> {
         let operations = vec![Operation::Repair(repair)];
-        let id = TurnId(fastrand::u64(1..1 << 63));
-        let turn = Turn { operations, ..Turn::new(id, self.shared.now()) };
-        let turned = self.shared.store.turn(Arc::new(turn)).await?;
-        Ok(turned.operations.contains(&OperationOutcome::Yes))
+        let id = RequestId(fastrand::u64(1..1 << 63));
+        let request = Request { operations, ..Request::new(id, self.shared.now()) };
+        let reply = self.shared.store.request(Arc::new(request)).await?;
+        Ok(reply.operations.contains(&OperationOutcome::Yes))
     }
 }

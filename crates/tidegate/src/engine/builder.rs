@@ -28,7 +28,8 @@ use tidegate_core::load::{Sample, StartBelow};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::LimitUse;
 use tidegate_core::store::{
-    CHILD_DEPTH_MAX, Knows, NewWorker, Operation, OperationOutcome, Store, StoreError, Turn, TurnId,
+    CHILD_DEPTH_MAX, Knows, NewWorker, Operation, OperationOutcome, Request, RequestId, Store,
+    StoreError,
 };
 use tokio::sync::{broadcast, mpsc, watch};
 
@@ -637,9 +638,9 @@ async fn declare(store: &dyn Store, limits: Vec<Limit>, now: Timestamp) -> Resul
         return Ok(());
     }
     let operations = limits.iter().cloned().map(Operation::Declare).collect();
-    let id = TurnId(fastrand::u64(1..1 << 63));
-    let turned = store.turn(Arc::new(Turn { operations, ..Turn::new(id, now) })).await?;
-    for (limit, granted) in limits.iter().zip(turned.operations) {
+    let id = RequestId(fastrand::u64(1..1 << 63));
+    let reply = store.request(Arc::new(Request { operations, ..Request::new(id, now) })).await?;
+    for (limit, granted) in limits.iter().zip(reply.operations) {
         if granted == OperationOutcome::Differs {
             let (name, wanted) = (limit.name(), limit.to_string());
             tracing::warn!(

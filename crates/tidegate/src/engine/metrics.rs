@@ -86,7 +86,7 @@ metrics! {
     Gauge more_ready: bool = "whether the store has more that is ready than this worker took";
     Gauge starts_held: bool = "whether nothing new starts because a mark of start_below is reached";
     Counter submitted_total: u64 = "runs submitted here";
-    Counter runs_ended_total: u64 = "runs that ended in a turn of this worker";
+    Counter runs_ended_total: u64 = "runs that ended in a request of this worker";
     Counter claimed_total: u64 = "tasks claimed, as often as they were";
     Duration ready_wait: Duration = "time for which these were ready before they were claimed, by the wall clock";
     Counter succeeded_total: u64 = "attempts that ended here with a value";
@@ -96,10 +96,10 @@ metrics! {
     Counter retries_total: u64 = "attempts that failed and are followed by another";
     Counter parked_total: u64 = "entries that ended here because their task waits as a row";
     Counter handed_back_total: u64 = "tasks handed back without having ended";
-    Counter turns_total: u64 = "turns at the store: commits";
-    Counter turn_items_total: u64 = "changes, submits and requests in these turns";
-    Duration turn_time: Duration = "time these turns took";
-    Counter failed_turns_total: u64 = "turns that the store could not take";
+    Counter requests_total: u64 = "requests at the store: commits";
+    Counter request_items_total: u64 = "changes, submits and operations in these requests";
+    Duration request_time: Duration = "time these requests took";
+    Counter failed_requests_total: u64 = "requests that the store could not take";
     Counter recoveries_total: u64 = "tasks taken over from dead workers";
     Counter strays_total: u64 = "tasks that were owned and not known here, and were handed back";
     Counter lost_races_total: u64 = "reports that came to nothing because somebody else had ended the task";

@@ -1,6 +1,6 @@
 //! The loop of a worker: tells the dispatcher what happens, and does what it says.
 //!
-//! It owns the state of the worker and awaits nothing but its channel, the turn in flight, a look
+//! It owns the state of the worker and awaits nothing but its channel, the request in flight, a look
 //! for dead workers (a task of its own) and the next timer. Nothing in it can fail: what the store
 //! refuses comes back as an answer, and what a body does happens in its own task.
 
@@ -36,8 +36,8 @@ use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::load::Reached;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Bytes, Claimed, Ended, Happened, News, OperationOutcome, Record, RunKey, StoreError, Submitted,
-    TaskKey, Turn, TurnId, Turned,
+    Bytes, Claimed, Ended, Happened, News, OperationOutcome, Record, Reply, Request, RequestId,
+    RunKey, StoreError, Submitted, TaskKey,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
@@ -45,7 +45,7 @@ use tokio::time::{Instant, Sleep};
 
 /// With each look, what the store thinks is owned here is compared with what is: a claim whose answer
 /// was lost is handed back, and what somebody else has ended is dropped. A worker that owns more than
-/// this does so only every so many looks, and after a turn that failed: most of what it owns waits.
+/// this does so only every so many looks, and after a request that failed: most of what it owns waits.
 const ROLL_CALL_MAX: u64 = 1_000;
 
 /// See [`ROLL_CALL_MAX`].
@@ -55,20 +55,20 @@ const ROLL_CALL_EVERY: u32 = 60;
 /// other workers, and those of which the answer was lost, are found so.
 const LOOKED_UP_MAX: usize = 1_000;
 
-/// So long after the last one a turn waits that can: each costs a commit, however little is in it.
+/// So long after the last one a request waits that can: each costs a commit, however little is in it.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// How often the bodies that a turn has started get a moment before the next one is handed in, as long
+/// How often the bodies that a request has started get a moment before the next one is handed in, as long
 /// as some of them use it: one that stood in line for its slot needs three.
 const MOMENTS_MAX: usize = 8;
 
 /// A request that the store has not answered for so long is told of as a failing store.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// Messages taken in before the store is turned to again.
+/// Messages taken in before the store is asked again.
 const MESSAGES_MAX: usize = 4_096;
 
-type Handed = Pin<Box<dyn Future<Output = Result<Turned, StoreError>> + Send>>;
+type Handed = Pin<Box<dyn Future<Output = Result<Reply, StoreError>> + Send>>;
 type Looked = JoinHandle<Result<Seen, StoreError>>;
 type Heard = Pin<Box<dyn Future<Output = Result<News, StoreError>> + Send>>;
 
@@ -93,12 +93,12 @@ pub(super) struct Worker {
     cells: BTreeMap<RunId, Vec<Weak<Cell>>>,
     /// The last of these whose end was looked up.
     looked_up: Option<RunId>,
-    /// Units of slots that belong to the turn in flight, and to what was claimed by the one before.
+    /// Units of slots that belong to the request in flight, and to what was claimed by the one before.
     reserved: Option<SlotToken>,
     granted: Option<SlotToken>,
     /// When to look whether a task has used up its time.
     limits: BinaryHeap<Reverse<(Instant, TaskKey, Fence)>>,
-    turn: Option<(Handed, Instant, usize)>,
+    request: Option<(Handed, Instant, usize)>,
     look: Option<Looked>,
     /// Whether a run has ended since that look began, which may not have seen it.
     looks_again: bool,
@@ -113,7 +113,7 @@ pub(super) struct Worker {
     retry_at: Option<Instant>,
     /// Whether the store fails, which was told.
     store_fails: bool,
-    /// Until then a turn that can wait does so, for more to tell.
+    /// Until then a request that can wait does so, for more to tell.
     linger_until: Instant,
     closing: Option<ClosingState>,
     metrics: Metrics,
@@ -141,7 +141,7 @@ struct Live {
 /// What the loop wakes up for.
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, looked at on the spot")]
 enum Woke {
-    Turned(Result<Turned, StoreError>),
+    Reply(Result<Reply, StoreError>),
     Looked(Result<Result<Seen, StoreError>, JoinError>),
     Rung(Result<News, StoreError>),
     Messages,
@@ -182,7 +182,7 @@ impl Worker {
             reserved: None,
             granted: None,
             limits: BinaryHeap::new(),
-            turn: None,
+            request: None,
             look: None,
             looks_again: false,
             bell: None,
@@ -218,7 +218,7 @@ impl Worker {
                 timer.as_mut().reset(next);
             }
             match self.wake(&mut timer, &mut messages).await {
-                Woke::Turned(answer) => self.answered(answer).await,
+                Woke::Reply(answer) => self.answered(answer).await,
                 Woke::Looked(done) => self.looked(done),
                 Woke::Rung(Ok(news)) => self.rung(news),
                 // What others do is seen with the next look.
@@ -239,10 +239,10 @@ impl Worker {
     /// Waits for the next thing to happen.
     async fn wake(&mut self, timer: &mut Pin<Box<Sleep>>, messages: &mut Vec<Message>) -> Woke {
         std::future::poll_fn(|cx: &mut Context<'_>| {
-            if let Some((turn, ..)) = &mut self.turn
-                && let Poll::Ready(answer) = turn.as_mut().poll(cx)
+            if let Some((request, ..)) = &mut self.request
+                && let Poll::Ready(answer) = request.as_mut().poll(cx)
             {
-                return Poll::Ready(Woke::Turned(answer));
+                return Poll::Ready(Woke::Reply(answer));
             }
             // Before the reports: whoever submits does not wait behind a hundred thousand tasks that
             // go on at once.
@@ -540,7 +540,7 @@ impl Worker {
             Todo::Recorded(record, plan) => self.recorded(&record, &plan),
             Todo::RunEnded(ended) => self.run_ended(ended),
             Todo::RetryAfter(pause, error) => {
-                tracing::warn!(%error, ?pause, "the store did not take a turn; trying again");
+                tracing::warn!(%error, ?pause, "the store did not take a request; trying again");
                 self.retry_at = Some(Instant::now() + pause);
                 self.compares = true;
                 self.note_store_health(Some(error));
@@ -655,35 +655,35 @@ impl Worker {
         self.shared.publish(|| Event { at: self.shared.now(), run, what: what() });
     }
 
-    /// Hands in the next turn, if there is one.
+    /// Hands in the next request, if there is one.
     fn hand_in(&mut self) {
         let lingers = self.dispatcher.can_wait() && Instant::now() < self.linger_until;
-        if self.turn.is_some() || lingers {
+        if self.request.is_some() || lingers {
             return;
         }
         let Worker { dispatcher, shared, reserved, .. } = self;
-        let (id, now) = (TurnId(fastrand::u64(1..1 << 63)), shared.now());
+        let (id, now) = (RequestId(fastrand::u64(1..1 << 63)), shared.now());
         let slots = if shared.serves { shared.pool.capacity() } else { 0 };
-        let turn = dispatcher.turn(id, now, slots, |wanted| {
+        let request = dispatcher.next_request(id, now, slots, |wanted| {
             let units = wanted.min(shared.pool.available()).min(slots);
             *reserved = (units > 0).then(|| shared.pool.try_acquire(units).ok()).flatten();
             reserved.as_ref().map_or(0, SlotToken::weight)
         });
-        let Some(turn) = turn else { return };
-        let items = items(&turn);
+        let Some(request) = request else { return };
+        let items = items(&request);
         let store = shared.store.clone();
-        let handed: Handed = Box::pin(async move { store.turn(turn).await });
-        self.turn = Some((handed, Instant::now(), items));
+        let handed: Handed = Box::pin(async move { store.request(request).await });
+        self.request = Some((handed, Instant::now(), items));
     }
 
-    /// A turn was taken. The next one is handed in before what came of this one is done, if there is
+    /// A request was taken. The next one is handed in before what came of this one is done, if there is
     /// much to report: the store works meanwhile. If there is not, the bodies that are started here
-    /// get a moment first: the short ones end in it, and make the next turn worth its commit.
-    async fn answered(&mut self, answer: Result<Turned, StoreError>) {
-        if let Some((_, since, items)) = self.turn.take() {
-            self.metrics.turns_total += 1;
-            self.metrics.turn_items_total += items as u64;
-            self.metrics.turn_time += since.elapsed();
+    /// get a moment first: the short ones end in it, and make the next request worth its commit.
+    async fn answered(&mut self, answer: Result<Reply, StoreError>) {
+        if let Some((_, since, items)) = self.request.take() {
+            self.metrics.requests_total += 1;
+            self.metrics.request_items_total += items as u64;
+            self.metrics.request_time += since.elapsed();
         }
         self.linger_until = Instant::now() + LINGER;
         let is_taken = answer.is_ok();
@@ -692,13 +692,13 @@ impl Worker {
             self.note_store_health(None);
             self.ending.retain(|entry| self.dispatcher.owns_claim(entry.key, entry.fence));
         }
-        // A turn that is to be handed in again keeps its units.
+        // A request that is to be handed in again keeps its units.
         if self.dispatcher.units_in_flight() == 0 {
             self.granted = self.reserved.take();
         }
         self.receive_reports();
         let todos = self.todos();
-        // What was claimed stands in line before the next turn asks for slots. If somebody listens,
+        // What was claimed stands in line before the next request asks for slots. If somebody listens,
         // all is done in order, so that what they hear is.
         let heard = self.shared.events.receiver_count() > 0;
         let is_start = |todo: &Todo| heard || matches!(todo, Todo::Start { .. });
@@ -713,7 +713,7 @@ impl Worker {
         others.into_iter().for_each(|todo| self.do_it(todo));
         self.perform();
         for _ in 0..MOMENTS_MAX {
-            if self.turn.is_some() {
+            if self.request.is_some() {
                 break;
             }
             let_others_run().await;
@@ -734,7 +734,7 @@ impl Worker {
 
     /// When the request in flight is too late, unless that was told.
     fn answer_due(&self) -> Option<Instant> {
-        let (_, since, _) = self.turn.as_ref().filter(|_| !self.store_fails)?;
+        let (_, since, _) = self.request.as_ref().filter(|_| !self.store_fails)?;
         Some(*since + ANSWER_MAX)
     }
 
@@ -879,7 +879,7 @@ impl Worker {
                 .owned
                 .saturating_sub(readings.ahead + readings.deferred + readings.suspects),
             more_ready,
-            failed_turns_total: readings.failed_turns,
+            failed_requests_total: readings.failed_requests,
             recoveries_total: readings.recoveries,
             strays_total: readings.strays,
             lost_races_total: readings.lost_races,
@@ -927,7 +927,7 @@ async fn let_others_run() {
     .await;
 }
 
-/// What a turn carries, for the size of batches.
-fn items(turn: &Turn) -> usize {
-    turn.changes.len() + turn.submits.len() + turn.operations.len()
+/// What a request carries, for the size of batches.
+fn items(request: &Request) -> usize {
+    request.changes.len() + request.submits.len() + request.operations.len()
 }

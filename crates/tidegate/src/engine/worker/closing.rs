@@ -121,7 +121,7 @@ impl Worker {
     /// still this worker that sees to its end.
     fn is_idle(&self) -> bool {
         let is_ending = |live: &Live| live.manner == Manner::Orderly && !live.succeeded;
-        self.dispatcher.is_idle() && self.turn.is_none() && !self.entries.values().any(is_ending)
+        self.dispatcher.is_idle() && self.request.is_none() && !self.entries.values().any(is_ending)
     }
 
     /// Everything of this worker is over or handed back, or is given up.
@@ -164,7 +164,7 @@ impl Worker {
     /// Leaves what could not be reported to another worker, and says what that is.
     fn give_up(&mut self, closing: &mut ClosingState) {
         let report = &mut closing.report;
-        let since = self.turn.as_ref().map(|(_, since, _)| since.elapsed().as_secs());
+        let since = self.request.as_ref().map(|(_, since, _)| since.elapsed().as_secs());
         let silent = since.map(|seconds| NoAnswer(Duration::from_secs(seconds)).into_error());
         let error = self.shared.health.borrow().store_error.clone().or(silent);
         report.store_error = error.as_ref().map(ToString::to_string);
@@ -186,7 +186,7 @@ impl Worker {
         for (_, reply) in self.operations.drain() {
             let _ = reply.send(Err(unknown()));
         }
-        self.turn = None;
+        self.request = None;
     }
 
     /// Tasks that this worker owns as far as it knows, by run and name; not more than a report has.

@@ -505,17 +505,17 @@ on_every_store! {
         }
     }
 
-    async fn whatever_turn_goes_wrong_there_is_one_child_and_its_parent_ends(place: Place) {
+    async fn whatever_request_goes_wrong_there_is_one_child_and_its_parent_ends(place: Place) {
         let mut before = 0;
         for how in [Blown::Fails, Blown::Lost] {
-            for turns in 0..8 {
+            for requests in 0..8 {
                 let (faulty, scene) = (Faulty::on(&place).await, Scene::default());
                 let engine = with_all(faulty.engine(), &scene).start().await.unwrap();
                 let run = engine.submit("deep", 3).await.unwrap();
-                faulty.blow_after(turns, how);
-                assert_eq!(output::<u32>(&run, "deep").await, 3, "{how:?} after {turns} turns");
+                faulty.blow_after(requests, how);
+                assert_eq!(output::<u32>(&run, "deep").await, 3, "{how:?} after {requests} requests");
                 let all = runs(&engine, "deep").await.len();
-                assert_eq!(all - before, 4, "{how:?} after {turns} turns");
+                assert_eq!(all - before, 4, "{how:?} after {requests} requests");
                 before = all;
                 is_sound(engine.store()).await;
                 engine.shutdown(HOUR).await;
@@ -526,12 +526,12 @@ on_every_store! {
     async fn whenever_the_process_dies_there_is_one_child_and_its_parent_ends(place: Place) {
         let mut before = 0;
         for how in [Blown::Before, Blown::After] {
-            for turns in 0..8 {
+            for requests in 0..8 {
                 let (faulty, scene) = (Faulty::on(&place).await, Scene::default());
                 let (process, engine) = Process::start(with_all(faulty.engine(), &scene)).await;
                 let run = engine.submit("deep", 3).await.unwrap();
                 let id = run.id();
-                faulty.blow_after(turns, how);
+                faulty.blow_after(requests, how);
                 let done = async { drop(run.wait().await) };
                 tokio::select! { () = faulty.blown() => {}, () = done => {} }
                 drop((engine, run));
@@ -541,9 +541,9 @@ on_every_store! {
 
                 let engine = with_all(place.engine(), &scene).start().await.unwrap();
                 let run = engine.run(id).await.unwrap();
-                assert_eq!(output::<u32>(&run, "deep").await, 3, "{how:?} after {turns} turns");
+                assert_eq!(output::<u32>(&run, "deep").await, 3, "{how:?} after {requests} requests");
                 let all = runs(&engine, "deep").await;
-                assert_eq!(all.len() - before, 4, "{how:?} after {turns} turns");
+                assert_eq!(all.len() - before, 4, "{how:?} after {requests} requests");
                 before = all.len();
                 let ids: BTreeSet<_> = all.iter().map(|run| run.id).collect();
                 assert_eq!(ids.len(), all.len());

@@ -54,8 +54,8 @@ async fn a_file_that_is_gone_for_a_while_loses_no_end_and_the_engine_goes_on() {
         assert!(is_failed(&error), "{error}");
         assert!(error.to_string().contains("put it back"), "{error}");
         gate.add_permits(1);
-        let failed = engine.metrics().failed_turns_total;
-        until("its end was tried", async || engine.metrics().failed_turns_total > failed).await;
+        let failed = engine.metrics().failed_requests_total;
+        until("its end was tried", async || engine.metrics().failed_requests_total > failed).await;
         assert_eq!(engine.slots().in_use(), 0, "the body is over, only its end is not stored");
 
         std::fs::rename(&away, &path).unwrap();

@@ -15,7 +15,7 @@ use tidegate::{
 use tidegate_core::graph::{Graph, Node};
 use tidegate_core::lifecycle::{Event, Kind};
 use tidegate_core::plan::{Plan, TaskPlan};
-use tidegate_core::store::{NewRun, Turn, TurnId};
+use tidegate_core::store::{NewRun, Request, RequestId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -262,8 +262,8 @@ on_every_store! {
         let plan = Plan::new("held".to_owned(), graph, OnFailure::FailFast, vec![planned]);
         let id = RunId::new(wall.now(), 7);
         let new = NewRun::new(id, plan.into(), "default".into());
-        let turn = Turn { submits: vec![new], ..Turn::new(TurnId(7), wall.now()) };
-        engine.store().turn(turn.into()).await.unwrap();
+        let request = Request { submits: vec![new], ..Request::new(RequestId(7), wall.now()) };
+        engine.store().request(request.into()).await.unwrap();
         // Whoever looks at it lets it stand behind the limit.
         engine.submit("held", "a").await.unwrap();
         scene.reached("a").await;
@@ -394,8 +394,8 @@ on_every_store! {
             .unwrap();
         let engine = scene.start(wall.on(engine).workflow(workflow)).await;
         // Until the answer is there, the worker does not know that it has to stop it.
-        let answer = spy.hold(|turn: &Turn| {
-            let mut said = turn.changes.iter().flat_map(|change| &change.events);
+        let answer = spy.hold(|request: &Request| {
+            let mut said = request.changes.iter().flat_map(|change| &change.events);
             said.any(|event| matches!(event, Event::Fail { .. }))
         });
         let run = engine.submit("both", "a").await.unwrap();

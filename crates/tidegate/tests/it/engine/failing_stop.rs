@@ -113,7 +113,7 @@ on_paused_time! {
             let faulty = Faulty::on(&Place::memory()).await;
             let engine = faulty.engine().clock(fake_clock()).connect().await.unwrap();
             faulty.set_outage(Some(outage));
-            let noticed = async || engine.metrics().failed_turns_total > 0;
+            let noticed = async || engine.metrics().failed_requests_total > 0;
             until("the store is seen to fail", noticed).await;
             let begun = Instant::now();
             assert_eq!(engine.shutdown(GRACE).await, ShutdownReport::default());

@@ -19,8 +19,8 @@ use tidegate_core::lifecycle::{Event, Kind, Reason, WorkerId};
 use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Answer, Bytes, Claim, Counts, Finding, Happened, NewWorker, Record, RunKey, RunSummary,
-    RunView, RunsPage, Store, StoreError, TaskKey, Turn, TurnId, Turned, Unserved, WorkerView,
+    Answer, Bytes, Claim, Counts, Finding, Happened, NewWorker, Record, Reply, Request, RequestId,
+    RunKey, RunSummary, RunView, RunsPage, Store, StoreError, TaskKey, Unserved, WorkerView,
 };
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 /// Longer than any test.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A store whose turns go wrong when they are told to; all else goes through.
+/// A store whose requests go wrong when they are told to; all else goes through.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
@@ -52,7 +52,7 @@ pub(crate) enum Looks {
     Hang,
 }
 
-/// What becomes of every turn, and of a worker that signs off.
+/// What becomes of every request, and of a worker that signs off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outage {
     /// Nothing is done, and the store says so.
@@ -65,10 +65,10 @@ pub(crate) enum Outage {
     Hangs,
 }
 
-/// Which turn a fault is for, by what it says and what it came to.
-type Test = fn(&Turn, &Turned) -> bool;
+/// Which request a fault is for, by what it says and what it came to.
+type Test = fn(&Request, &Reply) -> bool;
 
-/// What becomes of a turn after so many others.
+/// What becomes of a request after so many others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blown {
     /// It is not taken, and the store says so.
@@ -81,7 +81,7 @@ pub(crate) enum Blown {
     After,
 }
 
-/// What goes wrong with the answer to a turn that was taken.
+/// What goes wrong with the answer to a request that was taken.
 #[derive(Debug)]
 enum Fault {
     Lost,
@@ -107,28 +107,28 @@ impl Faulty {
         Arc::new(Faulty { inner, faults, outage, looks, hanging, worker, fuse, blown, mended })
     }
 
-    /// This becomes of the turn after so many.
-    pub(crate) fn blow_after(&self, turns: usize, how: Blown) {
-        *self.fuse.lock().unwrap() = Some((turns, how));
+    /// This becomes of the request after so many.
+    pub(crate) fn blow_after(&self, requests: usize, how: Blown) {
+        *self.fuse.lock().unwrap() = Some((requests, how));
     }
 
-    /// Waits until that turn has come.
+    /// Waits until that request has come.
     pub(crate) async fn blown(&self) {
         self.blown.acquire().await.unwrap().forget();
     }
 
-    /// The turn that hangs goes on.
+    /// The request that hangs goes on.
     pub(crate) fn mend(&self) {
         self.mended.add_permits(1);
     }
 
-    /// What becomes of this turn.
+    /// What becomes of this request.
     fn fuse(&self) -> Option<Blown> {
         let mut fuse = self.fuse.lock().unwrap();
-        let (turns, how) = fuse.as_mut()?;
-        let blown = (*turns == 0).then_some(*how);
+        let (requests, how) = fuse.as_mut()?;
+        let blown = (*requests == 0).then_some(*how);
         match blown {
-            None => *turns -= 1,
+            None => *requests -= 1,
             Some(_) => *fuse = None,
         }
         blown
@@ -143,12 +143,12 @@ impl Faulty {
         Engine::builder("memory:").store(self.clone())
     }
 
-    /// The answer to the next such turn is lost.
+    /// The answer to the next such request is lost.
     pub(crate) fn lose(&self, test: Test) {
         self.faults.lock().unwrap().push((test, Fault::Lost));
     }
 
-    /// The answer to the next such turn comes when what this returns is dropped.
+    /// The answer to the next such request comes when what this returns is dropped.
     pub(crate) fn delay(&self, test: Test) -> oneshot::Sender<()> {
         let (release, released) = oneshot::channel();
         self.faults.lock().unwrap().push((test, Fault::Late(released)));
@@ -160,7 +160,7 @@ impl Faulty {
         self.faults.lock().unwrap().is_empty()
     }
 
-    /// From now on no turn is taken, or they are again.
+    /// From now on no request is taken, or they are again.
     fn set_down(&self, is_down: bool) {
         self.set_outage(is_down.then_some(Outage::Fails));
     }
@@ -203,8 +203,8 @@ impl Faulty {
         }
     }
 
-    async fn take(&self, turn: Arc<Turn>) -> Result<Turned, StoreError> {
-        *self.worker.lock().unwrap() = turn.worker;
+    async fn take(&self, request: Arc<Request>) -> Result<Reply, StoreError> {
+        *self.worker.lock().unwrap() = request.worker;
         self.suffer_outage().await?;
         let blown = self.fuse();
         match blown {
@@ -215,7 +215,7 @@ impl Faulty {
             Some(Blown::Before) => self.hang().await,
             _ => {}
         }
-        let turned = self.inner.turn(turn.clone()).await?;
+        let reply = self.inner.request(request.clone()).await?;
         match blown {
             Some(Blown::Lost) => {
                 self.blown.add_permits(1);
@@ -226,57 +226,57 @@ impl Faulty {
         }
         let fault = {
             let mut faults = self.faults.lock().unwrap();
-            let at = faults.iter().position(|(test, _)| test(&turn, &turned));
+            let at = faults.iter().position(|(test, _)| test(&request, &reply));
             at.map(|at| faults.remove(at).1)
         };
         match fault {
-            None => Ok(turned),
+            None => Ok(reply),
             Some(Fault::Lost) => Err(StoreError::Unknown(Arc::new(AsTold))),
             Some(Fault::Late(released)) => {
                 // An error says that the other half was dropped, which is what is waited for.
                 let _ = released.await;
-                Ok(turned)
+                Ok(reply)
             }
         }
     }
 }
 
-/// Whether a turn says this of a task.
-fn says(turn: &Turn, this: fn(&Event) -> bool) -> bool {
-    turn.changes.iter().any(|change| change.events.iter().any(this))
+/// Whether a request says this of a task.
+fn says(request: &Request, this: fn(&Event) -> bool) -> bool {
+    request.changes.iter().any(|change| change.events.iter().any(this))
 }
 
-fn submits(turn: &Turn, _: &Turned) -> bool {
-    !turn.submits.is_empty()
+fn submits(request: &Request, _: &Reply) -> bool {
+    !request.submits.is_empty()
 }
 
-fn claims(turn: &Turn, turned: &Turned) -> bool {
-    turn.submits.is_empty() && turn.changes.is_empty() && !turned.claimed.is_empty()
+fn claims(request: &Request, reply: &Reply) -> bool {
+    request.submits.is_empty() && request.changes.is_empty() && !reply.claimed.is_empty()
 }
 
-fn succeeds(turn: &Turn, _: &Turned) -> bool {
-    says(turn, |event| matches!(event, Event::Succeed { .. }))
+fn succeeds(request: &Request, _: &Reply) -> bool {
+    says(request, |event| matches!(event, Event::Succeed { .. }))
 }
 
-fn fails(turn: &Turn, _: &Turned) -> bool {
-    says(turn, |event| matches!(event, Event::Fail { .. }))
+fn fails(request: &Request, _: &Reply) -> bool {
+    says(request, |event| matches!(event, Event::Fail { .. }))
 }
 
-fn defers(turn: &Turn, _: &Turned) -> bool {
-    says(turn, |event| matches!(event, Event::Defer { .. }))
+fn defers(request: &Request, _: &Reply) -> bool {
+    says(request, |event| matches!(event, Event::Defer { .. }))
 }
 
-fn resumes(turn: &Turn, _: &Turned) -> bool {
-    says(turn, |event| matches!(event, Event::Resume { .. }))
+fn resumes(request: &Request, _: &Reply) -> bool {
+    says(request, |event| matches!(event, Event::Resume { .. }))
 }
 
-fn hands_back(turn: &Turn, _: &Turned) -> bool {
-    says(turn, |event| matches!(event, Event::HandBack { .. }))
+fn hands_back(request: &Request, _: &Reply) -> bool {
+    says(request, |event| matches!(event, Event::HandBack { .. }))
 }
 
 impl Store for Faulty {
-    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
-        Box::pin(self.take(turn))
+    fn request(&self, request: Arc<Request>) -> Answer<'_, Reply> {
+        Box::pin(self.take(request))
     }
 
     fn enlist(&self, worker: NewWorker) -> Answer<'_, WorkerId> {
@@ -401,7 +401,7 @@ on_every_store! {
         has_succeeded(&run, 1).await;
         assert!(engine.submit("hold", "a").key("k").await.unwrap().existed());
         assert_eq!((runs(&engine).await, gates.arrivals("a")), (2, 2));
-        assert_eq!(engine.metrics().failed_turns_total, 2);
+        assert_eq!(engine.metrics().failed_requests_total, 2);
         is_clean(&engine).await;
     }
 
@@ -466,7 +466,7 @@ on_every_store! {
         let engine = with_gates(faulty.engine(), &gates).start().await.unwrap();
         let run = engine.submit("hold", "never").await.unwrap();
         gates.arrived("never", 1).await;
-        faulty.lose(|turn, _| !turn.operations.is_empty());
+        faulty.lose(|request, _| !request.operations.is_empty());
         run.cancel().await.unwrap();
         assert!(faulty.is_done());
         assert_eq!(run.wait().await.unwrap().outcome(), Some(RunOutcome::Cancelled));
@@ -512,8 +512,8 @@ on_every_store! {
         }
         until("the end is reported here", async || engine.metrics().succeeded_total == 1).await;
         assert_eq!(life(engine.store(), ends.id()).await.state.kind(), Kind::Active);
-        let failed = engine.metrics().failed_turns_total;
-        assert!(failed >= 3, "{failed} turns failed");
+        let failed = engine.metrics().failed_requests_total;
+        assert!(failed >= 3, "{failed} requests failed");
         faulty.set_down(false);
         for run in [&ends, &resumes] {
             has_succeeded(run, 1).await;
@@ -534,12 +534,12 @@ on_every_store! {
         let stray = &runs[2];
         assert_eq!(life(engine.store(), stray.id()).await.state.kind(), Kind::Ready);
         // A claim of which this worker never hears.
-        let mut turn = Turn::new(TurnId(1), std::time::SystemTime::now().into());
-        turn.worker = *faulty.worker.lock().unwrap();
-        turn.claim = Claim { units: 1, ahead: 0, heaviest: 1, room: u32::MAX };
-        let taken = faulty.inner.turn(Arc::new(turn)).await.unwrap();
+        let mut request = Request::new(RequestId(1), std::time::SystemTime::now().into());
+        request.worker = *faulty.worker.lock().unwrap();
+        request.claim = Claim { units: 1, ahead: 0, heaviest: 1, room: u32::MAX };
+        let taken = faulty.inner.request(Arc::new(request)).await.unwrap();
         assert_eq!(taken.claimed[0].run, stray.id());
-        // After a turn that failed, what is owned is compared.
+        // After a request that failed, what is owned is compared.
         faulty.lose(submits);
         let other = engine.submit("hold", "c").await.unwrap();
         until("it was found", async || engine.metrics().strays_total == 1).await;
@@ -705,7 +705,7 @@ on_paused_time! {
         faulty.set_down(true);
         assert!(engine.submit("hold", "a").await.is_err());
         tokio::time::sleep(Duration::from_secs(100)).await;
-        let tries = engine.metrics().failed_turns_total;
+        let tries = engine.metrics().failed_requests_total;
         // After 50 ms, doubled up to two seconds.
         assert!((50..=60).contains(&tries), "{tries} tries in 100 seconds");
         faulty.set_down(false);

@@ -729,8 +729,8 @@ on_every_store! {
         let gates = Gates::default();
         let (spy, builder) = Spy::on(&place).await;
         // Their end is stored, and nobody hears of it.
-        let held = spy.hold(|turn| {
-            let mut said = turn.changes.iter().flat_map(|change| &change.events);
+        let held = spy.hold(|request| {
+            let mut said = request.changes.iter().flat_map(|change| &change.events);
             said.any(|event| matches!(event, Event::Succeed { .. }))
         });
         let (process, engine) = Process::start(with_gates(builder.slots(1), &gates)).await;
@@ -806,8 +806,8 @@ on_every_store! {
         let run = engine.run(id).await.unwrap();
         assert!(run.unpause().await.unwrap());
         until_is(&run, "pass", Kind::Claimed).await;
-        let held = spy.hold(|turn| {
-            let mut said = turn.changes.iter().flat_map(|change| &change.events);
+        let held = spy.hold(|request| {
+            let mut said = request.changes.iter().flat_map(|change| &change.events);
             said.any(|event| matches!(event, Event::Begin { .. }))
         });
         gates.open("other");

@@ -265,13 +265,13 @@ on_every_store! {
         let metrics = engine.metrics();
         assert_eq!(metrics.succeeded_total, 4);
         // Four submits, four ends, a wait and its end: at least so much was said.
-        assert!(metrics.turn_items_total >= 10, "{} items", metrics.turn_items_total);
-        assert!(metrics.turns_total >= 8 && metrics.turn_time > Duration::ZERO);
+        assert!(metrics.request_items_total >= 10, "{} items", metrics.request_items_total);
+        assert!(metrics.requests_total >= 8 && metrics.request_time > Duration::ZERO);
         engine.submit("hold", "ready").await.unwrap().wait().await.unwrap();
         let later = engine.metrics();
-        assert!(later.turns_total > metrics.turns_total && later.turn_time > metrics.turn_time);
-        assert!(later.turn_items_total > metrics.turn_items_total);
-        assert_eq!((later.failed_turns_total, later.recoveries_total, later.suspects), (0, 0, 0));
+        assert!(later.requests_total > metrics.requests_total && later.request_time > metrics.request_time);
+        assert!(later.request_items_total > metrics.request_items_total);
+        assert_eq!((later.failed_requests_total, later.recoveries_total, later.suspects), (0, 0, 0));
     }
 
     async fn every_end_is_counted_by_how_it_came(place: Place) {
@@ -471,8 +471,8 @@ on_paused_time! {
     }
 }
 
-/// How many turns a hundred tasks of a millisecond take on one slot.
-async fn turns(ahead_min: u32) -> u64 {
+/// How many requests a hundred tasks of a millisecond take on one slot.
+async fn requests(ahead_min: u32) -> u64 {
     async fn short(_: &mut Context) -> Result<(), TaskError> {
         tokio::time::sleep(Duration::from_millis(1)).await;
         Ok(())
@@ -485,13 +485,13 @@ async fn turns(ahead_min: u32) -> u64 {
     for run in engine.submit_many("short", [(); 100]).await.unwrap() {
         assert_eq!(run.wait().await.unwrap().outcome(), Some(RunOutcome::Succeeded));
     }
-    let turns = engine.metrics().turns_total;
+    let requests = engine.metrics().requests_total;
     engine.shutdown(Duration::ZERO).await;
-    turns
+    requests
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_more_claimed_ahead_than_there_are_slots_ends_are_stored_together() {
-    let (alone, together) = (turns(0).await, turns(16).await);
-    assert!(4 * together < 3 * alone, "{together} turns, and {alone} one by one");
+    let (alone, together) = (requests(0).await, requests(16).await);
+    assert!(4 * together < 3 * alone, "{together} requests, and {alone} one by one");
 }

@@ -11,7 +11,7 @@ use tidegate::engine::MetricKind;
 use tidegate::{
     Backoff, Context, Engine, EngineBuilder, Metrics, RunId, Task, TaskError, TaskHandle, Workflow,
 };
-use tidegate_core::store::{Bytes, Counts, NewRun, Store, Turn, TurnId};
+use tidegate_core::store::{Bytes, Counts, NewRun, Request, RequestId, Store};
 use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -22,8 +22,8 @@ async fn inserted(store: &Arc<dyn Store>, like: RunId, gate: &str) -> RunId {
     let plan = store.run(like).await.unwrap().expect("there is one").run.plan;
     let (id, input) = (RunId::new(clock(), 77), serde_json::to_vec(gate).unwrap());
     let run = NewRun { input: Some(Bytes::from(input)), ..NewRun::new(id, plan, "default".into()) };
-    let turn = Turn { submits: vec![run], ..Turn::new(TurnId(1), clock()) };
-    assert!(store.turn(Arc::new(turn)).await.unwrap().submits[0].is_ok());
+    let request = Request { submits: vec![run], ..Request::new(RequestId(1), clock()) };
+    assert!(store.request(Arc::new(request)).await.unwrap().submits[0].is_ok());
     id
 }
 
@@ -261,12 +261,12 @@ fn the_page_of_metrics_and_the_metrics_are_the_same() {
 #[test]
 fn every_metric_is_a_number_and_what_is_not_known_is_none() {
     let mut metrics = Metrics::default();
-    (metrics.more_ready, metrics.turn_time) = (true, Duration::from_millis(1_500));
+    (metrics.more_ready, metrics.request_time) = (true, Duration::from_millis(1_500));
     (metrics.slots, metrics.machine_cpu) = (7, Some(0.25));
     let list = metrics.list();
     let value = |name: &str| list.iter().find(|metric| metric.name == name).unwrap().value;
     assert_eq!(
-        ["slots", "more_ready", "turn_time", "machine_cpu"].map(value),
+        ["slots", "more_ready", "request_time", "machine_cpu"].map(value),
         [7.0, 1.0, 1.5, 0.25].map(Some)
     );
     assert_eq!(["machine_memory", "watcher_age"].map(value), [None, None]);

@@ -239,8 +239,8 @@ on_every_store! {
         let scene = Scene::default();
         let engine = with_all(builder.park_after(AT_ONCE), &scene).start().await.unwrap();
         let other = place.engine().start().await.unwrap();
-        let held = spy.hold(|turn| {
-            let mut ops = turn.changes.iter().flat_map(|change| &change.waits);
+        let held = spy.hold(|request| {
+            let mut ops = request.changes.iter().flat_map(|change| &change.waits);
             ops.any(|op| matches!(op, WaitOp::Begin { .. }))
         });
         let run = engine.submit("waits", "signal").await.unwrap();
@@ -258,8 +258,8 @@ on_every_store! {
         scene.open("held");
         let engine = with_all(builder.park_after(AT_ONCE), &scene).start().await.unwrap();
         let other = with_all(place.engine(), &scene).start().await.unwrap();
-        let held = spy.hold(|turn| {
-            let mut ops = turn.changes.iter().flat_map(|change| &change.waits);
+        let held = spy.hold(|request| {
+            let mut ops = request.changes.iter().flat_map(|change| &change.waits);
             ops.any(|op| matches!(op, WaitOp::Begin { .. }))
         });
         let run = engine.submit("waits", "child").await.unwrap();
@@ -497,7 +497,7 @@ fn with_journey(engine: EngineBuilder, park_after: Duration) -> EngineBuilder {
         .workflow(one(Task::new("leg", leg)))
 }
 
-/// More turns than the journey takes.
+/// More requests than the journey takes.
 const TURNS: usize = 22;
 
 /// A journey with what it needs.
@@ -526,14 +526,14 @@ on_every_store! {
         let mut journeys = 0;
         for park_after in [AT_ONCE, HOUR] {
             for how in [Blown::Before, Blown::After] {
-                for turns in 0..TURNS {
-                    let what = format!("{how:?} after {turns} turns, parking after {park_after:?}");
+                for requests in 0..TURNS {
+                    let what = format!("{how:?} after {requests} requests, parking after {park_after:?}");
                     let faulty = Faulty::on(&place).await;
                     let engine = with_journey(faulty.engine(), park_after);
                     let (process, engine) = Process::start(engine).await;
                     let run = begin_journey(&engine).await;
                     let id = run.id();
-                    faulty.blow_after(turns, how);
+                    faulty.blow_after(requests, how);
                     let done = async { drop(run.wait().await) };
                     tokio::select! { () = faulty.blown() => {}, () = done => {} }
                     drop((engine, run));
@@ -555,13 +555,13 @@ on_every_store! {
         let mut journeys = 0;
         for park_after in [AT_ONCE, HOUR] {
             for how in [Blown::Before, Blown::After] {
-                for turns in 0..TURNS {
-                    let what = format!("{how:?} after {turns} turns, parking after {park_after:?}");
+                for requests in 0..TURNS {
+                    let what = format!("{how:?} after {requests} requests, parking after {park_after:?}");
                     let faulty = Faulty::on(&place).await;
                     let engine = with_journey(faulty.engine(), park_after).start().await.unwrap();
                     let run = begin_journey(&engine).await;
                     let id = run.id();
-                    faulty.blow_after(turns, how);
+                    faulty.blow_after(requests, how);
                     let done = async { drop(run.wait().await) };
                     tokio::select! { () = faulty.blown() => {}, () = done => {} }
                     let shutdown = tokio::spawn({
@@ -583,16 +583,16 @@ on_every_store! {
         }
     }
 
-    async fn whatever_turn_goes_wrong_each_happens_once(place: Place) {
+    async fn whatever_request_goes_wrong_each_happens_once(place: Place) {
         let mut journeys = 0;
         for park_after in [AT_ONCE, HOUR] {
             for how in [Blown::Fails, Blown::Lost] {
-                for turns in 0..TURNS {
-                    let what = format!("{how:?} after {turns} turns, parking after {park_after:?}");
+                for requests in 0..TURNS {
+                    let what = format!("{how:?} after {requests} requests, parking after {park_after:?}");
                     let faulty = Faulty::on(&place).await;
                     let engine = with_journey(faulty.engine(), park_after).start().await.unwrap();
                     let run = begin_journey(&engine).await;
-                    faulty.blow_after(turns, how);
+                    faulty.blow_after(requests, how);
                     journeys += 1;
                     has_arrived(&engine, &run, journeys, &what).await;
                     engine.shutdown(HOUR).await;

@@ -330,7 +330,7 @@ on_every_store! {
         let (stage, faulty) = (Stage::default(), Faulty::on(&place).await);
         let engine = start(faulty.engine(), &stage, diamond(&[])).await;
         let old = ended(&engine, &stage, "diamond", &["b"]).await;
-        faulty.lose(|turn, _| !turn.submits.is_empty());
+        faulty.lose(|request, _| !request.submits.is_empty());
         let (run, taken_over, _) = begun(old.retry().await.unwrap());
         assert!(faulty.is_done());
         assert_eq!(taken_over, ["a", "c"]);

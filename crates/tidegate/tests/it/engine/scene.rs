@@ -15,8 +15,8 @@ use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::limit::LimitState;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage,
-    Store, TaskKey, Turn, Turned, Unserved, WorkerView,
+    Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
+    RunsPage, Store, TaskKey, Unserved, WorkerView,
 };
 use tokio::sync::Semaphore;
 
@@ -152,8 +152,8 @@ impl Wall {
     }
 }
 
-/// Which turn is meant.
-type Test = fn(&Turn) -> bool;
+/// Which request is meant.
+type Test = fn(&Request) -> bool;
 
 /// A store that keeps a note of what workers tell it, and holds back an answer when it is told to.
 #[derive(Debug)]
@@ -195,8 +195,8 @@ impl Spy {
         self.told.lock().unwrap().clone()
     }
 
-    /// The answer to the next turn like this is held back until the semaphore has a permit. The
-    /// turn is taken at once.
+    /// The answer to the next request like this is held back until the semaphore has a permit. The
+    /// request is taken at once.
     pub(crate) fn hold(&self, like_this: Test) -> Arc<Semaphore> {
         let release = Arc::new(Semaphore::new(0));
         *self.held.lock().unwrap() = Some((like_this, release.clone()));
@@ -220,12 +220,12 @@ impl Spy {
 }
 
 impl Store for Spy {
-    fn turn(&self, turn: Arc<Turn>) -> Answer<'_, Turned> {
+    fn request(&self, request: Arc<Request>) -> Answer<'_, Reply> {
         Box::pin(async move {
-            let events = turn.changes.iter().flat_map(|change| change.events.clone());
+            let events = request.changes.iter().flat_map(|change| change.events.clone());
             self.told.lock().unwrap().extend(events);
-            let held = self.held.lock().unwrap().take_if(|(like_this, _)| like_this(&turn));
-            let answer = self.inner.turn(turn).await;
+            let held = self.held.lock().unwrap().take_if(|(like_this, _)| like_this(&request));
+            let answer = self.inner.request(request).await;
             if let Some((_, release)) = held {
                 self.holding.store(true, Ordering::SeqCst);
                 drop(release.acquire().await.unwrap());

@@ -544,12 +544,12 @@ on_every_store! {
         is_sound(engine.store()).await;
     }
 
-    async fn whatever_turn_goes_wrong_none_is_lost_or_doubled(place: Place) {
+    async fn whatever_request_goes_wrong_none_is_lost_or_doubled(place: Place) {
         for how in [Blown::Fails, Blown::Lost] {
-            for turns in 0..24 {
+            for requests in 0..24 {
                 let (faulty, scene) = (Faulty::on(&place).await, Scene::default());
                 let engine = with_all(faulty.engine(), &scene).start().await.unwrap();
-                faulty.blow_after(turns, how);
+                faulty.blow_after(requests, how);
                 let run = loop {
                     match engine.submit("receive many", 3).await {
                         Ok(run) => break run,
@@ -567,7 +567,7 @@ on_every_store! {
                     }
                 }
                 let received = output::<Vec<u32>>(&run, "receive many").await;
-                assert_eq!(received, [0, 1, 2], "{how:?} after {turns} turns");
+                assert_eq!(received, [0, 1, 2], "{how:?} after {requests} requests");
                 is_sound(engine.store()).await;
                 engine.shutdown(HOUR).await;
             }
@@ -576,13 +576,13 @@ on_every_store! {
 
     async fn whenever_its_receiver_dies_each_is_received_once_and_in_order(place: Place) {
         for how in [Blown::Before, Blown::After] {
-            for turns in 0..16 {
+            for requests in 0..16 {
                 let (faulty, scene) = (Faulty::on(&place).await, Scene::default());
                 let engine = with_all(faulty.engine(), &scene);
                 let (process, engine) = Process::start(engine).await;
                 let sender = place.engine().start().await.unwrap();
                 let run = engine.submit("receive many", 4).await.unwrap();
-                faulty.blow_after(turns, how);
+                faulty.blow_after(requests, how);
                 for number in 0..4 {
                     sender.signal(run.id(), "go", number).await.unwrap();
                 }
@@ -600,7 +600,7 @@ on_every_store! {
                 let next = with_all(place.engine(), &scene).start().await.unwrap();
                 let run = next.run(id).await.unwrap();
                 let received = output::<Vec<u32>>(&run, "receive many").await;
-                assert_eq!(received, [0, 1, 2, 3], "{how:?} after {turns} turns");
+                assert_eq!(received, [0, 1, 2, 3], "{how:?} after {requests} requests");
                 is_sound(next.store()).await;
                 next.shutdown(HOUR).await;
             }

@@ -244,16 +244,16 @@ on_every_store! {
         until_quiet(&engine).await;
     }
 
-    async fn whatever_turn_goes_wrong_each_is_done_once(place: Place) {
+    async fn whatever_request_goes_wrong_each_is_done_once(place: Place) {
         for how in [Blown::Fails, Blown::Lost] {
-            for turns in 0..10 {
+            for requests in 0..10 {
                 let (faulty, scene) = (Faulty::on(&place).await, Scene::default());
                 let engine = with_all(faulty.engine(), &scene).start().await.unwrap();
                 let run = engine.submit("five", ()).await.unwrap();
-                faulty.blow_after(turns, how);
+                faulty.blow_after(requests, how);
                 let came_to: Vec<String> = output(&run, "five").await;
-                assert_eq!(came_to, ["a 1", "b 2", "c 3", "d 4", "e 5"], "{how:?} {turns}");
-                assert_eq!(scene.notes(), ["a", "b", "c", "d", "e"], "{how:?} {turns}");
+                assert_eq!(came_to, ["a 1", "b 2", "c 3", "d 4", "e 5"], "{how:?} {requests}");
+                assert_eq!(scene.notes(), ["a", "b", "c", "d", "e"], "{how:?} {requests}");
                 is_sound(engine.store()).await;
                 engine.shutdown(HOUR).await;
             }
@@ -263,12 +263,12 @@ on_every_store! {
     async fn whenever_the_process_dies_only_the_one_that_was_not_stored_is_repeated(place: Place) {
         let names = ["a", "b", "c", "d", "e"];
         for how in [Blown::Before, Blown::After] {
-            for turns in 0..10 {
+            for requests in 0..10 {
                 let (faulty, scene) = (Faulty::on(&place).await, Scene::default());
                 let (process, engine) = Process::start(with_all(faulty.engine(), &scene)).await;
                 let run = engine.submit("five", ()).await.unwrap();
                 let id = run.id();
-                faulty.blow_after(turns, how);
+                faulty.blow_after(requests, how);
                 let done = async { drop(run.wait().await) };
                 tokio::select! { () = faulty.blown() => {}, () = done => {} }
                 let before = scene.notes();
@@ -285,7 +285,7 @@ on_every_store! {
                 let notes = scene.notes();
                 // The last before the death may not have been stored, and no other.
                 let repeated = notes.len() - names.len();
-                let what = format!("{how:?} after {turns} turns: {before:?}, {notes:?}");
+                let what = format!("{how:?} after {requests} requests: {before:?}, {notes:?}");
                 assert!(repeated <= 1, "{what}");
                 if repeated == 1 {
                     assert_eq!(notes[before.len()], before[before.len() - 1], "{what}");

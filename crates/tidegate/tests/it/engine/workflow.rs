@@ -359,8 +359,8 @@ on_every_store! {
         let run = engine.submit("w", ()).await.unwrap();
         scene.reached("bad").await;
         scene.reached("computes").await;
-        let release = spy.hold(|turn| {
-            let mut events = turn.changes.iter().flat_map(|change| &change.events);
+        let release = spy.hold(|request| {
+            let mut events = request.changes.iter().flat_map(|change| &change.events);
             events.any(|event| matches!(event, Event::Fail { .. }))
         });
         scene.open("bad");

@@ -1,4 +1,4 @@
-//! The part of a turn that concerns waits: what tasks want of theirs, signals, ends of runs.
+//! The part of a request that concerns waits: what tasks want of theirs, signals, ends of runs.
 
 use super::Taking;
 use super::cascade::Cascade;
@@ -50,7 +50,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         Ok(())
     }
 
-    /// What was said before in this turn may end the run that a task wants to wait for, and with it
+    /// What was said before in this request may end the run that a task wants to wait for, and with it
     /// the task itself, if that run is above it: this has to be known before anything is made of what
     /// the task says.
     pub(super) fn settle_awaited(&mut self, change: &Change) -> Result<(), L::Stop> {
@@ -107,7 +107,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         due: Option<Timestamp>,
         releasing: &[Arc<str>],
     ) -> Result<Option<WaitOutcome>, L::Stop> {
-        let mut wait = Waiting::new(id.clone(), label.clone(), self.turn.now);
+        let mut wait = Waiting::new(id.clone(), label.clone(), self.request.now);
         wait.due = due;
         let run = match what {
             Awaited::Time => {
@@ -140,7 +140,7 @@ impl<'t, L: Loader> Taking<'t, L> {
                 Some(run) => run,
             },
         };
-        // What was said before in this turn may have ended it.
+        // What was said before in this request may have ended it.
         self.settle(run)?;
         wait.run = Some(self.runs[run].key);
         wait.outcome = self.head(run).ended.map(|(outcome, _)| WaitOutcome::Ended(outcome));
@@ -176,7 +176,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         label: &Arc<str>,
         outcome: &WaitOutcome,
     ) -> Result<WaitOutcome, L::Stop> {
-        let now = self.turn.now;
+        let now = self.request.now;
         let wait = self.wait_of(at, id)?;
         let wait = wait.unwrap_or_else(|| Waiting::new(id.clone(), label.clone(), now));
         match wait.outcome {
@@ -221,13 +221,13 @@ impl<'t, L: Loader> Taking<'t, L> {
         let run = self.addressed(run)?;
         self.settle(run)?;
         let key = self.runs[run].key;
-        if self.turn.again && self.rows.was_sent(key, signal.id)? {
+        if self.request.again && self.rows.was_sent(key, signal.id)? {
             return Ok(OperationOutcome::Yes);
         }
         if self.head(run).ended.is_some() {
             return Ok(OperationOutcome::Already);
         }
-        self.rows.add_signal(key, signal, self.turn.now)?;
+        self.rows.add_signal(key, signal, self.request.now)?;
         self.deliver(key, &signal.name)?;
         Ok(OperationOutcome::Yes)
     }
@@ -275,7 +275,7 @@ impl<'t, L: Loader> Taking<'t, L> {
                 let woken = self.step(at, &Event::Wake)?;
                 assert!(woken, "what is parked can be woken");
             }
-            State::Running { worker, .. } if self.turn.worker == Some(worker) => {
+            State::Running { worker, .. } if self.request.worker == Some(worker) => {
                 self.answer_wait(task, fence, id.clone(), Some(outcome));
             }
             State::Running { worker, .. } => self.rows.notify_worker(worker, task),

@@ -1,4 +1,4 @@
-//! The last part of a turn: what the worker takes.
+//! The last part of a request: what the worker takes.
 
 use super::{Taking, Task};
 use crate::Timestamp;
@@ -6,12 +6,12 @@ use crate::delta::Delta;
 use crate::graph::{TaskIndex, When};
 use crate::lifecycle::{Event, Fence, Kind, State, WorkerId};
 use crate::rows::{Owned, Payload};
-use crate::store::{Bytes, Change, Claim, Claimed, Given, RunKey, TaskKey, Told, Turn, Turned};
+use crate::store::{Bytes, Change, Claim, Claimed, Given, Reply, Request, RunKey, TaskKey, Told};
 use crate::want::{Loaded, Loader, ServedTasks, Want};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Tasks that one turn finds to stand behind a limit, so that a turn stays short.
+/// Tasks that one request finds to stand behind a limit, so that a request stays short.
 const LIMITED_MAX: u32 = 1_000;
 
 /// Tasks by their place in order.
@@ -29,11 +29,11 @@ struct Passed {
 impl<L: Loader> Taking<'_, L> {
     /// Takes the best of what is ready, as much as the worker wants.
     pub(super) fn claim(&mut self, worker: WorkerId) -> Result<(), L::Stop> {
-        if self.turn.again && self.claimed_before(worker)? {
+        if self.request.again && self.claimed_before(worker)? {
             return Ok(());
         }
         // What is left of what the worker wants.
-        let mut left = self.turn.claim.clone();
+        let mut left = self.request.claim.clone();
         let mut limited = 0;
         loop {
             let (candidates, cut) = self.candidates(worker, &left, limited)?;
@@ -61,7 +61,7 @@ impl<L: Loader> Taking<'_, L> {
         left: &mut Claim,
     ) -> Result<Passed, L::Stop> {
         candidates.sort_unstable();
-        let now = self.turn.now;
+        let now = self.request.now;
         let mut passed = Passed::default();
         for (order, task) in candidates {
             if left.units + left.ahead == 0 {
@@ -77,9 +77,9 @@ impl<L: Loader> Taking<'_, L> {
             let fits = weight <= left.units;
             let begins = fits && !suspect;
             // What has limits is taken only to begin at once: it would hold them for nothing. And not by
-            // a turn that is handed in again: its time has passed, and a rate goes by the time.
+            // a request that is handed in again: its time has passed, and a rate goes by the time.
             let has_limits = !row.planned().limits.is_empty();
-            if has_limits && self.turn.again || !fits && (left.ahead == 0 || has_limits) {
+            if has_limits && self.request.again || !fits && (left.ahead == 0 || has_limits) {
                 self.answer.more = true;
                 continue;
             }
@@ -117,14 +117,14 @@ impl<L: Loader> Taking<'_, L> {
         Ok(passed)
     }
 
-    /// What the first try of this turn has claimed. It may also have changed tasks that the worker
+    /// What the first try of this request has claimed. It may also have changed tasks that the worker
     /// had before: those of which it spoke, and those that were told to stop, which are told again.
     fn claimed_before(&mut self, worker: WorkerId) -> Result<bool, L::Stop> {
         let shown = |change: &Change| (change.task, change.fence);
-        let had: HashSet<(TaskKey, Fence)> = self.turn.changes.iter().map(shown).collect();
+        let had: HashSet<(TaskKey, Fence)> = self.request.changes.iter().map(shown).collect();
         let mut before = Vec::new();
-        for Owned { task, fence, turn, .. } in self.rows.load_owned(worker, u32::MAX)? {
-            if turn != self.turn.id {
+        for Owned { task, fence, request, .. } in self.rows.load_owned(worker, u32::MAX)? {
+            if request != self.request.id {
                 continue;
             }
             let at = self.task(task)?.expect("what a worker owns exists");
@@ -145,12 +145,12 @@ impl<L: Loader> Taking<'_, L> {
             let claimed = self.claimed(at, order)?;
             self.answer.claimed.push(claimed);
         }
-        // Whether there was more is forgotten; to ask once too often costs a turn.
+        // Whether there was more is forgotten; to ask once too often costs a request.
         self.answer.more = !self.answer.claimed.is_empty();
         Ok(self.answer.more)
     }
 
-    /// What could be claimed: what became ready in this turn, and what was ready before and still
+    /// What could be claimed: what became ready in this request, and what was ready before and still
     /// is; and whether there may be more. Where so many were found to stand behind a limit, as many
     /// again are looked at.
     fn candidates(
@@ -159,7 +159,7 @@ impl<L: Loader> Taking<'_, L> {
         left: &Claim,
         limited: u32,
     ) -> Result<(Candidates, bool), L::Stop> {
-        let Turn { claim, now, .. } = self.turn;
+        let Request { claim, now, .. } = self.request;
         let only_awaited = left.room == 0;
         let served = self.rows.load_served(worker)?;
         let mut found = Vec::new();
@@ -183,7 +183,7 @@ impl<L: Loader> Taking<'_, L> {
                 found.push((row.order(head, since.max(due)), row.key));
             }
         }
-        // One more than is wanted says whether there is more. Those that changed in this turn may
+        // One more than is wanted says whether there is more. Those that changed in this request may
         // be among what the store finds, as they were; they are left out.
         let wanted = claim.units.saturating_add(claim.ahead).saturating_add(1);
         let wanted = wanted.saturating_add(changed).saturating_add(limited);
@@ -242,13 +242,13 @@ impl<L: Loader> Taking<'_, L> {
     }
 }
 
-/// The outcome of a turn.
+/// The outcome of a request.
 #[derive(Debug)]
 pub struct Decision {
     /// The changes, to be applied in the transaction in which everything was loaded.
     pub delta: Delta,
     /// The answer, but for what is filled in.
-    pub reply: Turned,
+    pub reply: Reply,
     /// The rows that [`complete_reply`] reads once the delta is applied.
     pub fill: Fill,
 }
@@ -267,7 +267,7 @@ pub struct Fill {
 pub(super) struct InputsFrom {
     /// The run whose input it is given.
     run: RunKey,
-    /// The input, where the run began in the same turn.
+    /// The input, where the run began in the same request.
     input: Option<Option<Bytes>>,
     /// Parents that have ended and not succeeded.
     absent: Vec<TaskIndex>,
@@ -282,7 +282,7 @@ pub(super) struct InputsFrom {
 /// The store's own; then the transaction must not be committed.
 pub fn complete_reply<L: Loader>(
     loader: &mut L,
-    reply: &mut Turned,
+    reply: &mut Reply,
     fill: &Fill,
 ) -> Result<(), L::Stop> {
     // Items are usually claimed many at a time, and are given the same but for the item.

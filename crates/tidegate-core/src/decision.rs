@@ -1,10 +1,10 @@
-//! What a turn makes of the tasks it touches: the one write path of every store.
+//! What a request makes of the tasks it touches: the one write path of every store.
 //!
-//! [`decide_turn`] runs inside a transaction of a store. It loads rows, decides with [`Life::next`]
+//! [`decide`] runs inside a transaction of a store. It loads rows, decides with [`Life::next`]
 //! and the [graph](crate::graph), and gathers the changes in a [`Delta`](crate::delta::Delta). In
 //! this order: what the worker says of its tasks; what a dead worker leaves; what the clock brings; what is asked of runs; new runs; then everything that follows for
 //! the other tasks of the runs touched; and last the claim, which so can take what became ready in
-//! the same turn before it was ever written as ready.
+//! the same request before it was ever written as ready.
 //!
 //! Invariants: a task that ends has its record, its run's end if it was the last, and what follows
 //! for others in the same transaction. Whoever is not the task's worker and ends it, or wants it to
@@ -29,7 +29,7 @@ use crate::plan::Plan;
 use crate::rows::{Head, Owned, Payload, Row};
 use crate::store::{
     Applied, Bytes, Change, Claim, Ended, Happened, NewRun, Operation, OperationOutcome, Parent,
-    RECOVER_MAX, Record, Refusal, RunKey, Scope, Submitted, TaskKey, Told, Turn, Turned,
+    RECOVER_MAX, Record, Refusal, Reply, Request, RunKey, Scope, Submitted, TaskKey, Told,
 };
 use crate::want::{Known, Loader};
 use crate::{RunId, TaskExecutionId, Timestamp};
@@ -39,28 +39,28 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Alarms that one turn looks at, so that a turn stays short.
+/// Alarms that one request looks at, so that a request stays short.
 const DUE_MAX: u32 = 1_000;
 
-/// Parked tasks that one turn wakes although the worker does not want as many. The others are woken when
+/// Parked tasks that one request wakes although the worker does not want as many. The others are woken when
 /// somebody can take them: then they are written once, and not first as ready.
 const WOKEN_MIN: u32 = 128;
 
 /// How often a queue time-out that a pause makes longer is looked at.
 const PAUSED_LOOK: Duration = Duration::from_secs(1);
 
-/// Decides a turn. Pure but for what it loads, total, and deterministic in that; `known` may be empty.
+/// Decides a request. Pure but for what it loads, total, and deterministic in that; `known` may be empty.
 ///
 /// # Errors
 /// The loader's stop.
-pub fn decide_turn<L: Loader>(
-    turn: &Turn,
+pub fn decide<L: Loader>(
+    request: &Request,
     known: Known,
     loader: &mut L,
 ) -> Result<Decision, L::Stop> {
     let mut taking = Taking {
         rows: Overlay::new(known, loader),
-        turn,
+        request,
         tasks: Vec::new(),
         runs: Vec::new(),
         task_at: KeyMap::default(),
@@ -72,23 +72,23 @@ pub fn decide_turn<L: Loader>(
         limits: BTreeMap::new(),
         freed: BTreeSet::new(),
         cascades: VecDeque::new(),
-        answer: Turned::default(),
+        answer: Reply::default(),
     };
-    for change in &turn.changes {
+    for change in &request.changes {
         let applied = taking.change(change)?;
         taking.answer.changes.push(applied);
         taking.run_cascades()?;
     }
-    if let Some(dead) = turn.recover {
+    if let Some(dead) = request.recover {
         taking.recover(dead)?;
     }
     taking.look_at_clock()?;
-    for operation in &turn.operations {
+    for operation in &request.operations {
         let outcome = taking.perform_operation(operation)?;
         taking.answer.operations.push(outcome);
         taking.run_cascades()?;
     }
-    for submit in &turn.submits {
+    for submit in &request.submits {
         let submitted = taking.submit(submit)?;
         taking.answer.submits.push(submitted);
         taking.run_cascades()?;
@@ -101,28 +101,28 @@ pub fn decide_turn<L: Loader>(
         run += 1;
     }
     taking.open_limits()?;
-    if let Some(worker) = turn.worker {
+    if let Some(worker) = request.worker {
         taking.claim(worker)?;
         taking.hear_words(worker)?;
     }
     taking.gather_tasks();
-    let reconciled = turn.worker.filter(|_| turn.roll_call);
+    let reconciled = request.worker.filter(|_| request.roll_call);
     let fill = Fill { inputs: taking.inputs, reconciled };
     Ok(Decision { delta: taking.rows.delta, reply: taking.answer, fill })
 }
 
 struct Taking<'t, L> {
     rows: Overlay<'t, L>,
-    turn: &'t Turn,
+    request: &'t Request,
     /// The tasks that were looked at.
     tasks: Vec<Task>,
     /// The runs they belong to.
     runs: Vec<Run<'t>>,
     task_at: KeyMap<TaskKey, usize>,
     run_at: KeyMap<RunKey, usize>,
-    /// Idempotency keys given out in this turn.
+    /// Idempotency keys given out in this request.
     new_keys: HashMap<(Arc<str>, &'t str, &'t str), RunKey>,
-    /// Runs that tasks have begun in this turn.
+    /// Runs that tasks have begun in this request.
     new_items: Vec<(RunId, usize)>,
     /// By queue, how many runs were added to those that wait; where there is no room, as many as
     /// there may be.
@@ -135,7 +135,7 @@ struct Taking<'t, L> {
     freed: BTreeSet<LimitKey>,
     /// Effects on child runs that are still to be carried out.
     cascades: VecDeque<cascade::Cascade>,
-    answer: Turned,
+    answer: Reply,
 }
 
 struct Task {
@@ -157,7 +157,7 @@ struct Run<'t> {
     ended: Vec<TaskIndex>,
     /// Whether all of it has to be looked at.
     unsettled: bool,
-    /// What it was submitted with, in this turn.
+    /// What it was submitted with, in this request.
     new: Option<&'t NewRun>,
 }
 
@@ -172,7 +172,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         self.run_cascades()?;
         let row = &self.tasks[at].row;
         let is_its = row.life.fence == change.fence && row.life.owner().is_some();
-        if self.turn.again && self.was_applied(row, change) {
+        if self.request.again && self.was_applied(row, change) {
             // What it wants of its waits is answered again.
             if is_its {
                 self.wait_ops(at, change, false)?;
@@ -181,7 +181,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         }
         let mut life = row.life.clone();
         for event in &change.events {
-            match life.next(&row.planned().rules, event, self.turn.now) {
+            match life.next(&row.planned().rules, event, self.request.now) {
                 Ok(transition) => life = transition.into_life(),
                 Err(_) => return Ok(Applied::Lost { actual: Some(row.life.clone()) }),
             }
@@ -193,7 +193,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         let error = change.error.as_deref().map(cut_error);
         // What came of its waits may have changed what is known of it, though not what it may do.
         for event in &change.events {
-            let said = self.step_with(at, event, self.turn.now, error.as_deref())?;
+            let said = self.step_with(at, event, self.request.now, error.as_deref())?;
             assert!(said, "what was looked at before can happen");
         }
         self.wake_if_answered(at, change)?;
@@ -212,21 +212,22 @@ impl<'t, L: Loader> Taking<'t, L> {
         Ok(Applied::Yes)
     }
 
-    /// Whether a change of a turn that is handed in again was written the first time. A task leaves
+    /// Whether a change of a request that is handed in again was written the first time. A task leaves
     /// a live worker and stays open only by what this worker says; so if it has moved on, to another
     /// owner or, woken since, to none, that was said.
     fn was_applied(&self, row: &Row, change: &Change) -> bool {
-        let Row { life, turn, .. } = row;
+        let Row { life, request, .. } = row;
         let left = life.fence == change.fence
             && life.owner().is_none()
             && !life.state.kind().is_terminal();
-        !change.events.is_empty() && (*turn == self.turn.id || life.fence > change.fence || left)
+        !change.events.is_empty()
+            && (*request == self.request.id || life.fence > change.fence || left)
     }
 
-    /// The first try of this turn may have ended the run, and its answer was lost.
+    /// The first try of this request may have ended the run, and its answer was lost.
     fn tell_end_again(&mut self, run: usize) {
         let (key, head) = (self.runs[run].key, self.head(run));
-        let Some((outcome, _)) = head.ended.filter(|_| self.turn.again) else { return };
+        let Some((outcome, _)) = head.ended.filter(|_| self.request.again) else { return };
         let ended = Ended { key, id: head.id, outcome };
         if !self.answer.ended.contains(&ended) {
             self.answer.ended.push(ended);
@@ -241,7 +242,7 @@ impl<'t, L: Loader> Taking<'t, L> {
             self.run_cascades()?;
             // An item may have gone with its parent, which this death was one too many for.
             let row = &self.tasks[at].row;
-            let is_over = row.life.state.kind().is_terminal() && row.turn == self.turn.id;
+            let is_over = row.life.state.kind().is_terminal() && row.request == self.request.id;
             assert!(recovered || is_over, "what a worker owns is running");
         }
         self.answer.recovered = owned.len() as u32;
@@ -253,12 +254,12 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     /// Clocks that ran out, waits that are over, start times that have come.
     fn look_at_clock(&mut self) -> Result<(), L::Stop> {
-        let now = self.turn.now;
+        let now = self.request.now;
         // What a rate waits for is never further away than its interval, so if the clock was set back
         // all of them are looked at.
-        let until = if self.turn.set_back { Timestamp::from_micros(i64::MAX) } else { now };
+        let until = if self.request.set_back { Timestamp::from_micros(i64::MAX) } else { now };
         self.freed.extend(self.rows.load_due_limits(until, DUE_MAX)?);
-        let Claim { units, ahead, .. } = self.turn.claim;
+        let Claim { units, ahead, .. } = self.request.claim;
         let mut wakes = units.saturating_add(ahead).max(WOKEN_MIN);
         for task in self.rows.load_due_tasks(now, DUE_MAX)? {
             if wakes == 0 {
@@ -308,11 +309,11 @@ impl<'t, L: Loader> Taking<'t, L> {
                 return Ok(Err(Refusal::Unwaitable(why)));
             }
         }
-        if (self.turn.again || new.parent.is_some())
+        if (self.request.again || new.parent.is_some())
             && let Some(run) = self.find(id)?
         {
             let key = self.runs[run].key;
-            return Ok(Ok(Submitted { key, id, existing: !self.turn.again }));
+            return Ok(Ok(Submitted { key, id, existing: !self.request.again }));
         }
         let Some(key) = &new.key else {
             if let Some(refusal) = self.refused(new)? {
@@ -357,9 +358,9 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     /// Why there is no room for a further run in its queue, if there is none. For what a task begins
     /// there always is: it waits for that, and nobody else could make room. What was submitted before
-    /// in this turn counts, whether it will be taken at once or not.
+    /// in this request counts, whether it will be taken at once or not.
     fn full(&mut self, new: &NewRun) -> Result<Option<Refusal>, L::Stop> {
-        let Some(max) = self.turn.waiting_max.filter(|_| new.parent.is_none()) else {
+        let Some(max) = self.request.waiting_max.filter(|_| new.parent.is_none()) else {
             return Ok(None);
         };
         let added = self.waiting.get(&new.queue).copied().unwrap_or(0);
@@ -396,7 +397,7 @@ impl<'t, L: Loader> Taking<'t, L> {
             parent: None,
             retry_of: new.retry_of.as_ref().map(|retry| retry.run),
             not_before: new.not_before,
-            submitted_at: self.turn.now,
+            submitted_at: self.request.now,
             paused_at: None,
             cancelled: false,
             failing: false,
@@ -408,7 +409,8 @@ impl<'t, L: Loader> Taking<'t, L> {
             let at = self.task(*task)?.expect("it was just looked at");
             let above = self.head(self.tasks[at].run);
             head.priority = priority.unwrap_or(above.priority);
-            (head.parent, head.paused_at) = (Some(*task), above.paused_at.map(|_| self.turn.now));
+            (head.parent, head.paused_at) =
+                (Some(*task), above.paused_at.map(|_| self.request.now));
             if head.paused_at.is_some() {
                 self.note_pause(&Scope::Run(new.id), true)?;
             }
@@ -421,7 +423,7 @@ impl<'t, L: Loader> Taking<'t, L> {
             index,
             plan: new.plan.clone(),
             life: Life::blocked(),
-            turn: self.turn.id,
+            request: self.request.id,
             ended_at: None,
             has_waits: false,
             behind: None,
@@ -457,7 +459,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         } else {
             self.settle_below(run)?;
         }
-        let (key, now, head) = (self.runs[run].key, self.turn.now, self.head(run));
+        let (key, now, head) = (self.runs[run].key, self.request.now, self.head(run));
         if head.open == 0 && head.ended.is_none() {
             let outcome = match head {
                 Head { cancelled: true, .. } => RunOutcome::Cancelled,
@@ -479,7 +481,7 @@ impl<'t, L: Loader> Taking<'t, L> {
     fn settle_whole(&mut self, run: usize) -> Result<(), L::Stop> {
         let whole = self.whole(run)?;
         let plan = self.runs[run].plan.clone();
-        let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
+        let not_before = self.head(run).not_before.unwrap_or(self.request.now);
         let failing = match self.head(run).failing {
             true => self.failing_lists(run, &whole)?,
             false => Vec::new(),
@@ -562,7 +564,7 @@ impl<'t, L: Loader> Taking<'t, L> {
                     Verdict::Wait => {}
                     Verdict::Skip { cause } => self.skip(run, at, cause)?,
                     Verdict::Run => {
-                        let not_before = self.head(run).not_before.unwrap_or(self.turn.now);
+                        let not_before = self.head(run).not_before.unwrap_or(self.request.now);
                         let applied = self.step(at, &Event::Unblock { not_before })?;
                         assert!(applied, "what is blocked can become ready");
                     }
@@ -586,7 +588,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         });
         self.rows.keep(self.tasks[at].row.key, Payload::Error, why.clone());
         let why = String::from_utf8_lossy(&why);
-        let skipped = self.step_with(at, &Event::Skip, self.turn.now, Some(&why))?;
+        let skipped = self.step_with(at, &Event::Skip, self.request.now, Some(&why))?;
         assert!(skipped, "what is blocked can be skipped");
         Ok(())
     }
@@ -620,7 +622,7 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     /// Applies an event that no worker reports; false if it makes nothing of the task.
     fn step(&mut self, at: usize, event: &Event) -> Result<bool, L::Stop> {
-        self.step_at(at, event, self.turn.now)
+        self.step_at(at, event, self.request.now)
     }
 
     fn step_at(&mut self, at: usize, event: &Event, now: Timestamp) -> Result<bool, L::Stop> {
@@ -653,7 +655,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         life: Life,
         error: Option<&str>,
     ) -> Result<(), L::Stop> {
-        let now = self.turn.now;
+        let now = self.request.now;
         let run = self.tasks[at].run;
         self.make_record(at, event, &life, error);
         let task = &mut self.tasks[at];
@@ -661,9 +663,9 @@ impl<'t, L: Loader> Taking<'t, L> {
         let life = &task.row.life;
         let kind = life.state.kind();
         task.dirty = true;
-        // By its turn a worker's own word is known again; that it is to stop is not its word.
+        // By its request a worker's own word is known again; that it is to stop is not its word.
         if !matches!(event, Event::Stop { .. }) {
-            task.row.turn = self.turn.id;
+            task.row.request = self.request.id;
         }
         if kind.is_terminal() {
             task.row.ended_at = Some(now);
@@ -677,7 +679,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         if let (true, &State::Running { worker, .. }) = (behind_its_back, &was.state) {
             let told = Told { task: task.row.key, fence: life.fence, worker, kind };
             self.answer.told.push(told);
-            if self.turn.worker != Some(worker) {
+            if self.request.worker != Some(worker) {
                 self.rows.notify_worker(worker, told.task);
             }
         }
@@ -714,7 +716,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         };
         let record = Record {
             seq: 0,
-            at: self.turn.now,
+            at: self.request.now,
             run: row.run(),
             run_id: self.head(*run).id,
             task: row.index,
@@ -733,7 +735,7 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     /// Moves the rows that have changed into the delta.
     fn gather_tasks(&mut self) {
-        let now = self.turn.now;
+        let now = self.request.now;
         let mut places = Vec::new();
         for Task { row, run, stood_still, .. } in self.tasks.iter().filter(|task| task.dirty) {
             let head = self.head(*run);
@@ -791,7 +793,7 @@ impl<'t, L: Loader> Taking<'t, L> {
     }
 
     fn find(&mut self, id: RunId) -> Result<Option<usize>, L::Stop> {
-        // What was begun in this turn is not among the rows yet.
+        // What was begun in this request is not among the rows yet.
         if let Some(&(_, run)) = self.new_items.iter().find(|(new, _)| *new == id) {
             return Ok(Some(run));
         }

@@ -1,4 +1,4 @@
-//! The part of a turn that concerns runs which tasks begin and wait for.
+//! The part of a request that concerns runs which tasks begin and wait for.
 
 use super::Taking;
 use crate::store::{NewRun, Parent, Refusal, RunKey};
@@ -12,7 +12,7 @@ impl<L: Loader> Taking<'_, L> {
     /// A cascade reaches all runs below a run in one transaction: a workflow that begins itself without
     /// a bound would make that transaction grow without end.
     pub(super) fn too_deep(&mut self, new: &NewRun) -> Result<Option<Refusal>, L::Stop> {
-        let max = self.turn.child_depth_max;
+        let max = self.request.child_depth_max;
         // Looking at all that is above each new run would make a deep chain quadratic.
         if max == u32::MAX {
             return Ok(None);
@@ -38,7 +38,7 @@ impl<L: Loader> Taking<'_, L> {
         new: &NewRun,
     ) -> Result<(), L::Stop> {
         let Some(Parent { wait, label, due, releasing, .. }) = &new.parent else { return Ok(()) };
-        let mut wait = Waiting::new(wait.clone(), label.clone(), self.turn.now);
+        let mut wait = Waiting::new(wait.clone(), label.clone(), self.request.now);
         (wait.due, wait.run) = (*due, Some(run));
         self.put_wait(at, wait);
         self.release(at, releasing)

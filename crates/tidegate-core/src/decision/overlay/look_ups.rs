@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Look-ups that the store alone answers, each by one want.
 macro_rules! look_ups {
     ($($name:ident($($given:ident: $type:ty),*) -> $Found:ty = $want:expr => $Kind:ident;)*) => {$(
-        pub(in crate::turn) fn $name(&mut self, $($given: $type),*) -> Result<$Found, L::Stop> {
+        pub(in crate::decision) fn $name(&mut self, $($given: $type),*) -> Result<$Found, L::Stop> {
             match self.load_want($want)? {
                 Loaded::$Kind(found) => Ok(found),
                 other => unreachable!("a store answered a want with {other:?}"),

@@ -19,7 +19,7 @@ impl<L: Loader> Taking<'_, L> {
     pub(super) fn cannot_retry(&mut self, new: &NewRun) -> Result<Option<Refusal>, L::Stop> {
         let Some(id) = new.retry_of.as_ref().map(|retry| retry.run) else { return Ok(None) };
         let Some(old) = self.find(id)? else { return Ok(Some(Refusal::NoRun { run: id })) };
-        // What was said in this turn may have ended it.
+        // What was said in this request may have ended it.
         self.settle(old)?;
         if self.head(old).ended.is_none() {
             return Ok(Some(Refusal::NotEnded { run: id }));

@@ -1,4 +1,4 @@
-//! The part of a turn that concerns limits: who takes them, who stands behind them, who is let
+//! The part of a request that concerns limits: who takes them, who stands behind them, who is let
 //! through.
 //!
 //! A task that is ready and finds one of its limits full stands behind that limit, where claims do not
@@ -22,13 +22,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tasks that are let through one limit in one turn, of each lane, so that a turn stays short.
+/// Tasks that are let through one limit in one request, of each lane, so that a request stays short.
 const OPEN_MAX: u32 = 1_000;
 
 /// The head start of who goes on after a wait, over all that are ready: longer than any task waits.
 const GOES_ON_FIRST: Duration = Duration::from_secs(1_000 * 365 * 24 * 60 * 60);
 
-/// A limit that was looked at in this turn, as it stands.
+/// A limit that was looked at in this request, as it stands.
 pub(super) struct Looked {
     limit: Option<Limit>,
     in_use: u32,
@@ -107,7 +107,7 @@ impl<L: Loader> Taking<'_, L> {
         if !self.has_limits(at) {
             return Ok(true);
         }
-        let now = self.turn.now;
+        let now = self.request.now;
         let uses = self.uses_of(at)?;
         for (limit, units) in &uses {
             let room = self.look(limit)?.room(*units, now);
@@ -133,7 +133,7 @@ impl<L: Loader> Taking<'_, L> {
         limit: &LimitKey,
         units: u32,
     ) -> Result<(), L::Stop> {
-        let hold = Hold { limit: limit.clone(), units, since: self.turn.now };
+        let hold = Hold { limit: limit.clone(), units, since: self.request.now };
         let looked = self.look(limit)?;
         looked.in_use = looked.in_use.saturating_add(units);
         self.rows.take_hold(self.tasks[at].row.key, hold);
@@ -141,7 +141,7 @@ impl<L: Loader> Taking<'_, L> {
     }
 
     fn count_begun(&mut self, limit: &LimitKey, units: u32) -> Result<(), L::Stop> {
-        let now = self.turn.now;
+        let now = self.request.now;
         let rate = self.look(limit)?.limit.as_ref().and_then(Limit::most_in_time);
         let Some(rate) = rate else { return Ok(()) };
         let forget_before = now - rate.per;
@@ -232,7 +232,7 @@ impl<L: Loader> Taking<'_, L> {
     /// behind one that is full.
     pub(super) fn retake(&mut self, at: usize) -> Result<bool, L::Stop> {
         let (wanted, order) = (self.lacking(at)?, self.tasks[at].row.behind.clone());
-        let order = order.map_or(self.turn.now - GOES_ON_FIRST, |(_, order)| order);
+        let order = order.map_or(self.request.now - GOES_ON_FIRST, |(_, order)| order);
         for (limit, units) in &wanted {
             if self.look(limit)?.room_at_once(*units) < *units {
                 self.stand_behind(at, limit, order);
@@ -268,7 +268,7 @@ impl<L: Loader> Taking<'_, L> {
     }
 
     fn open_limit(&mut self, limit: &LimitKey) -> Result<bool, L::Stop> {
-        let now = self.turn.now;
+        let now = self.request.now;
         if self.rows.limit_alarm(limit)?.is_some() {
             self.rows.set_limit_alarm(limit, None);
         }
@@ -299,7 +299,7 @@ impl<L: Loader> Taking<'_, L> {
             let task = &mut self.tasks[at];
             (task.row.behind, task.dirty) = (None, true);
         }
-        // There may be more than a turn lets through.
+        // There may be more than a request lets through.
         let is_cut = |(count, before): &(u32, u32)| *count >= OPEN_MAX && *before < room.units;
         if opened.values().any(is_cut) {
             self.ring_at(limit, Some(now))?;
@@ -307,7 +307,7 @@ impl<L: Loader> Taking<'_, L> {
         Ok(!opened.is_empty())
     }
 
-    /// Tasks that stand behind a limit, as the turn has made them: of each lane at least the first
+    /// Tasks that stand behind a limit, as the request has made them: of each lane at least the first
     /// `max`; in order.
     pub(super) fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<usize>, L::Stop> {
         let own = |task: &Task| match &task.row.behind {
@@ -315,7 +315,7 @@ impl<L: Loader> Taking<'_, L> {
             _ => None,
         };
         let mut behind: Vec<_> = self.tasks.iter().filter_map(own).collect();
-        // Those that changed in this turn may be among what the store finds, as they were.
+        // Those that changed in this request may be among what the store finds, as they were.
         let may_be = |task: &&Task| task.dirty && self.runs[task.run].new.is_none();
         let changed = self.tasks.iter().filter(may_be).count();
         let stored = self.rows.load_blocked_tasks(limit, max.saturating_add(changed as u32))?;
@@ -338,7 +338,7 @@ impl<L: Loader> Taking<'_, L> {
         }
         let row = &self.tasks[at].row;
         match row.life.owner() {
-            Some(worker) if self.turn.worker == Some(worker) => {
+            Some(worker) if self.request.worker == Some(worker) => {
                 self.answer.ask_again.push((row.key, row.life.fence));
             }
             Some(worker) => self.rows.notify_worker(worker, row.key),
@@ -367,7 +367,9 @@ impl<L: Loader> Taking<'_, L> {
 
     pub(super) fn resize(&mut self, limit: &Limit) -> Result<OperationOutcome, L::Stop> {
         match self.rows.find_limit(limit.name())? {
-            Some(before) if before == *limit && !self.turn.again => Ok(OperationOutcome::Already),
+            Some(before) if before == *limit && !self.request.again => {
+                Ok(OperationOutcome::Already)
+            }
             Some(_) => self.change_limit(limit),
             None => Ok(OperationOutcome::Unknown),
         }

@@ -1,8 +1,8 @@
-//! The rows that a turn sees: those of the store, overlaid with what the turn has changed so far.
+//! The rows that a request sees: those of the store, overlaid with what the request has changed so far.
 //!
-//! Nothing is written before the end of a turn, so every look-up whose rows the turn may have changed
+//! Nothing is written before the end of a request, so every look-up whose rows the request may have changed
 //! goes through here. Look-ups without a method here are answered by the store alone: what they find
-//! is either unchanged by a turn, or kept by it as whole task rows.
+//! is either unchanged by a request, or kept by it as whole task rows.
 
 use crate::audit::Stray;
 use crate::delta::{Delta, PauseChange, PayloadCopy, RateEvent, SignalChange, is_paused_after};
@@ -25,9 +25,9 @@ pub(super) struct Overlay<'l, L> {
     pub(super) delta: Delta,
     /// How often numbers for tasks and for signals were asked for.
     numbers_asked: u32,
-    /// Payloads of the delta that the same turn may look up, by task.
+    /// Payloads of the delta that the same request may look up, by task.
     texts: HashMap<(TaskKey, Payload), Bytes>,
-    /// Waits that the turn has begun or changed, by the run that they are for.
+    /// Waits that the request has begun or changed, by the run that they are for.
     waits_by_run: KeyMap<RunKey, Vec<(TaskKey, WaitId)>>,
 }
 
@@ -95,7 +95,7 @@ impl<'l, L: Loader> Overlay<'l, L> {
         Ok(self.is_paused(&Scope::Store)? || self.is_paused(&Scope::Queue(queue.to_string()))?)
     }
 
-    /// Tasks that a worker can claim, by claim order and number. Pauses that the turn has begun or ended count.
+    /// Tasks that a worker can claim, by claim order and number. Pauses that the request has begun or ended count.
     pub(super) fn find_ready(
         &mut self,
         worker: WorkerId,
@@ -187,7 +187,7 @@ impl<'l, L: Loader> Overlay<'l, L> {
         self.delta.waits.get(&task).is_some_and(|changed| changed.contains_key(id))
     }
 
-    /// The waits for this run that the turn has begun or changed and that are open, each once.
+    /// The waits for this run that the request has begun or changed and that are open, each once.
     fn changed_open_waits(&self, run: RunKey) -> BTreeMap<(TaskKey, &WaitId), &Waiting> {
         let changed = self.waits_by_run.get(&run).into_iter().flatten();
         let wait = |(task, id): &(TaskKey, WaitId)| self.delta.waits.get(task)?.get(id)?.as_ref();

@@ -1,4 +1,4 @@
-//! The part of a turn that cancels and pauses runs together with the child runs of their tasks.
+//! The part of a request that cancels and pauses runs together with the child runs of their tasks.
 
 use super::Taking;
 use crate::RunId;
@@ -50,7 +50,7 @@ impl<L: Loader> Taking<'_, L> {
         if head.ended.is_some() || head.paused_at.is_some() == pauses {
             return Ok(OperationOutcome::Already);
         }
-        self.head_mut(run).paused_at = pauses.then_some(self.turn.now);
+        self.head_mut(run).paused_at = pauses.then_some(self.request.now);
         for at in self.whole(run)? {
             // Its place depends on it.
             let task = &mut self.tasks[at];
@@ -70,7 +70,7 @@ impl<L: Loader> Taking<'_, L> {
         scope: &Scope,
         pauses: bool,
     ) -> Result<OperationOutcome, L::Stop> {
-        let changed = self.rows.change_pause(scope, pauses, self.turn.now)?;
+        let changed = self.rows.change_pause(scope, pauses, self.request.now)?;
         Ok(if changed { OperationOutcome::Yes } else { OperationOutcome::Already })
     }
 
@@ -96,7 +96,7 @@ impl<L: Loader> Taking<'_, L> {
         self.settle(run)?;
         let head = self.head(run);
         if head.ended.is_some() {
-            let was_granted = self.turn.again && head.cancelled;
+            let was_granted = self.request.again && head.cancelled;
             self.tell_end_again(run);
             return Ok(if was_granted { OperationOutcome::Yes } else { OperationOutcome::Already });
         }

@@ -1,40 +1,40 @@
-//! A turn that the store did not take, or that may have been taken.
+//! A request that the store did not take, or that may have been taken.
 
 use super::words::{SubmitError, Ticket, Todo};
 use super::{Dispatcher, InFlight, RETRY};
 use crate::store::StoreError;
 use std::sync::Arc;
 
-/// After this many failures of one turn, about five seconds, callers whose submit or operation is in it
+/// After this many failures of one request, about five seconds, callers whose submit or operation is in it
 /// are told that the outcome is unknown.
 const CALLER_TRIES_MAX: u32 = 8;
 
 impl InFlight {
-    /// Whether the outcome is of interest to a worker that closes: the turn reports something, a
+    /// Whether the outcome is of interest to a worker that closes: the request reports something, a
     /// caller waits for it, or it may have claimed something.
     fn matters_at_close(&self) -> bool {
-        let claims = self.turn.claim.units > 0 || self.turn.claim.ahead > 0;
+        let claims = self.request.claim.units > 0 || self.request.claim.ahead > 0;
         let is_awaited = !self.submits.is_empty() || !self.operations.is_empty();
-        claims || is_awaited || !self.turn.changes.is_empty()
+        claims || is_awaited || !self.request.changes.is_empty()
     }
 }
 
 impl Dispatcher {
-    /// The turn in flight failed.
-    pub(super) fn on_failed_turn(&mut self, error: StoreError) {
+    /// The request in flight failed.
+    pub(super) fn on_failed_request(&mut self, error: StoreError) {
         let Some(in_flight) = &mut self.in_flight else { return };
-        self.readings.failed_turns += 1;
+        self.readings.failed_requests += 1;
         self.asks_all = true;
         in_flight.failed = true;
         in_flight.failures += 1;
         let pause = in_flight.pause;
         in_flight.pause = (pause * 2).min(RETRY.1);
-        let turn = Arc::make_mut(&mut in_flight.turn);
-        let unknown = matches!(error, StoreError::Unknown(_)) || turn.again;
-        turn.again = true;
+        let request = Arc::make_mut(&mut in_flight.request);
+        let unknown = matches!(error, StoreError::Unknown(_)) || request.again;
+        request.again = true;
         if !unknown {
             // Nothing was done: callers can be told so. What the worker has to report stays.
-            (turn.submits, turn.operations, turn.claim) = Default::default();
+            (request.submits, request.operations, request.claim) = Default::default();
             in_flight.asks_all = false;
         }
         let is_hopeless = in_flight.failures >= CALLER_TRIES_MAX;
@@ -57,12 +57,12 @@ impl Dispatcher {
             self.refuse_callers(submits, operations, &undone);
         }
         self.todos.push(Todo::RetryAfter(pause, error));
-        self.forget_failed_turn();
+        self.forget_failed_request();
     }
 
-    /// A worker that closes does not repeat a turn whose outcome is of no interest.
-    pub(super) fn forget_failed_turn(&mut self) {
-        let is_forgotten = |turn: &mut InFlight| turn.failed && !turn.matters_at_close();
+    /// A worker that closes does not repeat a request whose outcome is of no interest.
+    pub(super) fn forget_failed_request(&mut self) {
+        let is_forgotten = |request: &mut InFlight| request.failed && !request.matters_at_close();
         if self.closing {
             self.in_flight.take_if(is_forgotten);
         }
