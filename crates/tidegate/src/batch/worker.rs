@@ -6,7 +6,7 @@ use super::inputs::Producer;
 use super::results::TaskResult;
 use super::run::{End, Run, TaskEnd, nanos};
 use crate::attempt::{Attempt, Observer};
-use crate::contain::{contain_panic, discard_value};
+use crate::contain::contain_panic;
 use crate::gate::Gate;
 use crate::handle::TaskHandle;
 use crate::slot::{SlotToken, Work, guarded};
@@ -68,7 +68,7 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
     async fn run_one(&self, work: P::Work, token: SlotToken) -> (TaskEnd<P, M>, Option<SlotToken>) {
         if !P::Work::WAITS {
             let body = guarded(work.begin(|| unreachable!("it wants no handle")));
-            return (self.watched(body, None).await, Some(token));
+            return (self.watched(body, None).await.into(), Some(token));
         }
         let mut attempt = Attempt::new(token);
         attempt.cancel = Some(self.run.cancel.clone());
@@ -80,31 +80,17 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
         self.cell.attach(attempt.clone());
         let make = |attempt: &Arc<Attempt>| work.begin(|| TaskHandle::of(attempt.clone()));
         let body = Gate::new(attempt.clone(), make);
-        (self.watched(body, Some(&attempt)).await, None)
+        (self.watched(body, Some(&attempt)).await.into(), None)
     }
 
-    /// Polls a body until it ends or has to stop; it is dropped before this returns. A panic in its
-    /// destructor is its end, unless that was decided before.
-    async fn watched<F: Future>(&self, body: F, attempt: Option<&Arc<Attempt>>) -> TaskEnd<P, M>
-    where
-        TaskEnd<P, M>: From<Result<F::Output, Stop>>,
-    {
-        let mut body = pin!(Some(body));
-        let end = self.watch(body.as_mut(), attempt).await.into();
-        match (contain_panic(|| body.set(None)), end) {
-            (Err(panic), returned @ End::Returned(_)) => {
-                discard_value(returned);
-                End::Panicked(panic)
-            }
-            (_, end) => end,
-        }
-    }
-
-    async fn watch<F: Future>(
+    /// Polls a body until it ends or has to stop; it is dropped before this returns. The body contains
+    /// panics of its own code and, once that has ended, of its destructor.
+    async fn watched<F: Future>(
         &self,
-        mut body: Pin<&mut Option<F>>,
+        body: F,
         attempt: Option<&Arc<Attempt>>,
     ) -> Result<F::Output, Stop> {
+        let mut body = pin!(Some(body));
         let mut first = true;
         std::future::poll_fn(|cx| {
             if let Some(attempt) = attempt {
@@ -113,20 +99,20 @@ impl<P: Producer<M>, M: Send + 'static> Worker<P, M> {
             if !std::mem::take(&mut first)
                 && let Err(stop) = self.cell.enter()
             {
-                return Poll::Ready(Err(stop));
+                return stop_body(body.as_mut(), stop);
             }
             let live = body.as_mut().as_pin_mut().expect("it is dropped after its end");
             if let Poll::Ready(output) = live.poll(cx) {
                 return Poll::Ready(Ok(output));
             }
             if let Err(stop) = self.cell.leave(cx.waker()) {
-                return Poll::Ready(Err(stop));
+                return stop_body(body.as_mut(), stop);
             }
             self.pause();
             // Under fail-fast what begins to wait is stopped as what waited before was.
             let waits = attempt.is_some_and(|attempt| attempt.is_waiting());
             if waits && self.run.stopping.load(Ordering::Acquire) {
-                return Poll::Ready(Err(Stop::Cancel));
+                return stop_body(body.as_mut(), Stop::Cancel);
             }
             Poll::Pending
         })
@@ -201,6 +187,14 @@ impl<P: Producer<M>, M: Send + 'static> Drop for Worker<P, M> {
         });
         drop(cell);
     }
+}
+
+/// Drops a body that has not ended. Its end is decided: a panic of its destructor changes nothing.
+fn stop_body<F, T>(mut body: Pin<&mut Option<F>>, stop: Stop) -> Poll<Result<T, Stop>> {
+    if let Err(panic) = contain_panic(|| body.set(None)) {
+        tracing::warn!(%panic, "a destructor panicked");
+    }
+    Poll::Ready(Err(stop))
 }
 
 /// Passes on what a task says of itself.

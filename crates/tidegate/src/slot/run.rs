@@ -213,22 +213,28 @@ impl Drop for Tally {
 /// Polls a future so that its panic, also that of its destructor, is a value.
 pub(crate) async fn guarded<F: Future>(future: F) -> Result<F::Output, Panic> {
     let mut future = std::pin::pin!(Some(future));
-    let ended = std::future::poll_fn(|cx| {
-        let live = future.as_mut().as_pin_mut().expect("it is dropped after its end");
-        // After a panic the future is never polled again, so what it left half-done is not seen.
-        match contain_panic(|| live.poll(cx)) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => Poll::Ready(Err(panic)),
+    std::future::poll_fn(|cx| {
+        let mut returned = None;
+        // One boundary for body and destructor: bench p9.
+        let polled = contain_panic(|| {
+            let live = future.as_mut().as_pin_mut().expect("it is dropped after its end");
+            if let Poll::Ready(output) = live.poll(cx) {
+                returned = Some(output);
+                future.set(None);
+            }
+        });
+        match (polled, returned) {
+            (Ok(()), None) => Poll::Pending,
+            (Ok(()), Some(output)) => Poll::Ready(Ok(output)),
+            (Err(panic), output) => {
+                discard_value(output);
+                // After a panic the future is never polled again. A second panic is not the first.
+                let _ = contain_panic(|| future.set(None));
+                Poll::Ready(Err(panic))
+            }
         }
     })
-    .await;
-    match (contain_panic(|| future.set(None)), ended) {
-        (Err(panic), Ok(output)) => {
-            discard_value(output);
-            Err(panic)
-        }
-        (_, ended) => ended,
-    }
+    .await
 }
 
 /// Work that runs on a slot of its own accord; a future of how it ends.
