@@ -19,7 +19,7 @@ use tidegate_core::lifecycle::{Event, Failure};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
-    Change, Claim, Knows, NewRun, NewWorker, Reply, Request, RequestId, Store,
+    Change, Claim, Clock, Knows, NewRun, NewWorker, Reply, Request, RequestId, Store,
 };
 use tokio::sync::Semaphore;
 
@@ -62,7 +62,10 @@ fn one(task: Task) -> Result<Workflow, Box<dyn Error>> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let (store, door) = (Arc::new(MemoryStore::new()), Door::new(Semaphore::new(0)));
+    let (store, door) = (
+        Arc::new(MemoryStore::with_clock(|| SystemTime::now().into())),
+        Door::new(Semaphore::new(0)),
+    );
     let steps = Workflow::builder("steps")
         .task(Task::new("extract", compute))
         .task(Task::new("load", compute).after(["extract"]));
@@ -270,7 +273,7 @@ impl Others {
         change: impl FnOnce(&mut Request),
     ) -> Result<Reply, Box<dyn Error>> {
         self.requests += 1;
-        let mut request = Request::new(RequestId(self.requests), SystemTime::now().into());
+        let mut request = Request::new(RequestId(self.requests), Clock::Store);
         change(&mut request);
         Ok(self.store.request(Arc::new(request)).await?)
     }
@@ -300,7 +303,8 @@ impl Others {
         let (fence, failure) = (first.life.fence, Failure::Error);
         let fails = Event::Fail { fence, failure, permanent: true, chance: 0.5 };
         self.request(|request| {
-            (request.worker, request.changes) = (Some(worker), vec![Change::new(first.key, fails)]);
+            (request.worker, request.changes) =
+                (Some(worker), vec![Change::new(first.key, first.index, fails)]);
         })
         .await?;
         Ok(run)

@@ -12,8 +12,10 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tidegate::core::retention::{Aged, Prune};
+use tidegate::core::store::{Request, RequestId};
 use tidegate::engine::Kind;
 use tidegate::{Engine, Run, Timestamp};
 use workflows::{Stage, describe};
@@ -62,7 +64,8 @@ impl Writer {
         engine.submit("wide", ()).await.unwrap().wait().await.unwrap();
         let before = Timestamp::from(SystemTime::now() + Duration::from_secs(1));
         let step = Prune { most: PRUNE_ROWS, ..Prune::new(Aged::Runs, before) };
-        let pruned = engine.store().prune(step).await.unwrap();
+        let request = Request { prune: Some(step), ..Request::new(RequestId(1), before) };
+        let pruned = engine.store().request(Arc::new(request)).await.unwrap().pruned;
         assert!(pruned.next.is_some(), "the step must leave rows");
         engine.shutdown(Duration::from_secs(1)).await;
     }

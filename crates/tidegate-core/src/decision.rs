@@ -15,6 +15,7 @@ mod children;
 mod claim;
 mod limits;
 mod overlay;
+mod prune;
 mod repair;
 mod retry;
 mod waits;
@@ -28,10 +29,10 @@ use crate::limit::LimitKey;
 use crate::plan::Plan;
 use crate::rows::{Head, Owned, Payload, Row};
 use crate::store::{
-    Applied, Bytes, Change, Claim, Ended, Happened, NewRun, Operation, OperationOutcome, Parent,
-    RECOVER_MAX, Record, Refusal, Reply, Request, RunKey, Scope, Submitted, TaskKey, Told,
+    Applied, Bytes, Change, Claim, Clock, Ended, Happened, NewRun, Operation, OperationOutcome,
+    Parent, RECOVER_MAX, Record, Refusal, Reply, Request, RunKey, Scope, Submitted, TaskKey, Told,
 };
-use crate::want::{Known, Loader};
+use crate::want::{Known, Loader, ServedTasks};
 use crate::{RunId, TaskExecutionId, Timestamp};
 pub use claim::{Decision, Fill, complete_reply};
 use overlay::Overlay;
@@ -58,9 +59,21 @@ pub fn decide<L: Loader>(
     known: Known,
     loader: &mut L,
 ) -> Result<Decision, L::Stop> {
+    let mut rows = Overlay::new(known, loader);
+    let now = match request.clock {
+        Clock::Given(now) => now,
+        Clock::Store => rows.load_now()?,
+    };
+    let served = match request.worker {
+        Some(worker) => rows.load_served(worker)?,
+        None => None,
+    };
+    let is_unknown_worker = request.worker.is_some() && served.is_none();
     let mut taking = Taking {
-        rows: Overlay::new(known, loader),
+        rows,
         request,
+        now,
+        served,
         tasks: Vec::new(),
         runs: Vec::new(),
         task_at: KeyMap::default(),
@@ -72,7 +85,7 @@ pub fn decide<L: Loader>(
         limits: BTreeMap::new(),
         freed: BTreeSet::new(),
         cascades: VecDeque::new(),
-        answer: Reply::default(),
+        answer: Reply { now, is_unknown_worker, ..Reply::default() },
     };
     for change in &request.changes {
         let applied = taking.change(change)?;
@@ -105,6 +118,9 @@ pub fn decide<L: Loader>(
         taking.claim(worker)?;
         taking.hear_words(worker)?;
     }
+    if let Some(step) = &request.prune {
+        taking.answer.pruned = taking.prune(step)?;
+    }
     taking.gather_tasks();
     let reconciled = request.worker.filter(|_| request.roll_call);
     let fill = Fill { inputs: taking.inputs, reconciled };
@@ -114,6 +130,10 @@ pub fn decide<L: Loader>(
 struct Taking<'t, L> {
     rows: Overlay<'t, L>,
     request: &'t Request,
+    /// The time of the request.
+    now: Timestamp,
+    /// The tasks that the worker can run; `None` without a worker that the store knows.
+    served: Option<Arc<ServedTasks>>,
     /// The tasks that were looked at.
     tasks: Vec<Task>,
     /// The runs they belong to.
@@ -181,7 +201,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         }
         let mut life = row.life.clone();
         for event in &change.events {
-            match life.next(&row.planned().rules, event, self.request.now) {
+            match life.next(&row.planned().rules, event, self.now) {
                 Ok(transition) => life = transition.into_life(),
                 Err(_) => return Ok(Applied::Lost { actual: Some(row.life.clone()) }),
             }
@@ -193,7 +213,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         let error = change.error.as_deref().map(cut_error);
         // What came of its waits may have changed what is known of it, though not what it may do.
         for event in &change.events {
-            let said = self.step_with(at, event, self.request.now, error.as_deref())?;
+            let said = self.step_with(at, event, self.now, error.as_deref())?;
             assert!(said, "what was looked at before can happen");
         }
         self.wake_if_answered(at, change)?;
@@ -254,7 +274,7 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     /// Clocks that ran out, waits that are over, start times that have come.
     fn look_at_clock(&mut self) -> Result<(), L::Stop> {
-        let now = self.request.now;
+        let now = self.now;
         // What a rate waits for is never further away than its interval, so if the clock was set back
         // all of them are looked at.
         let until = if self.request.set_back { Timestamp::from_micros(i64::MAX) } else { now };
@@ -397,7 +417,7 @@ impl<'t, L: Loader> Taking<'t, L> {
             parent: None,
             retry_of: new.retry_of.as_ref().map(|retry| retry.run),
             not_before: new.not_before,
-            submitted_at: self.request.now,
+            submitted_at: self.now,
             paused_at: None,
             cancelled: false,
             failing: false,
@@ -409,8 +429,7 @@ impl<'t, L: Loader> Taking<'t, L> {
             let at = self.task(*task)?.expect("it was just looked at");
             let above = self.head(self.tasks[at].run);
             head.priority = priority.unwrap_or(above.priority);
-            (head.parent, head.paused_at) =
-                (Some(*task), above.paused_at.map(|_| self.request.now));
+            (head.parent, head.paused_at) = (Some(*task), above.paused_at.map(|_| self.now));
             if head.paused_at.is_some() {
                 self.note_pause(&Scope::Run(new.id), true)?;
             }
@@ -459,7 +478,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         } else {
             self.settle_below(run)?;
         }
-        let (key, now, head) = (self.runs[run].key, self.request.now, self.head(run));
+        let (key, now, head) = (self.runs[run].key, self.now, self.head(run));
         if head.open == 0 && head.ended.is_none() {
             let outcome = match head {
                 Head { cancelled: true, .. } => RunOutcome::Cancelled,
@@ -481,7 +500,7 @@ impl<'t, L: Loader> Taking<'t, L> {
     fn settle_whole(&mut self, run: usize) -> Result<(), L::Stop> {
         let whole = self.whole(run)?;
         let plan = self.runs[run].plan.clone();
-        let not_before = self.head(run).not_before.unwrap_or(self.request.now);
+        let not_before = self.head(run).not_before.unwrap_or(self.now);
         let failing = match self.head(run).failing {
             true => self.failing_lists(run, &whole)?,
             false => Vec::new(),
@@ -564,7 +583,7 @@ impl<'t, L: Loader> Taking<'t, L> {
                     Verdict::Wait => {}
                     Verdict::Skip { cause } => self.skip(run, at, cause)?,
                     Verdict::Run => {
-                        let not_before = self.head(run).not_before.unwrap_or(self.request.now);
+                        let not_before = self.head(run).not_before.unwrap_or(self.now);
                         let applied = self.step(at, &Event::Unblock { not_before })?;
                         assert!(applied, "what is blocked can become ready");
                     }
@@ -588,7 +607,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         });
         self.rows.keep(self.tasks[at].row.key, Payload::Error, why.clone());
         let why = String::from_utf8_lossy(&why);
-        let skipped = self.step_with(at, &Event::Skip, self.request.now, Some(&why))?;
+        let skipped = self.step_with(at, &Event::Skip, self.now, Some(&why))?;
         assert!(skipped, "what is blocked can be skipped");
         Ok(())
     }
@@ -622,7 +641,7 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     /// Applies an event that no worker reports; false if it makes nothing of the task.
     fn step(&mut self, at: usize, event: &Event) -> Result<bool, L::Stop> {
-        self.step_at(at, event, self.request.now)
+        self.step_at(at, event, self.now)
     }
 
     fn step_at(&mut self, at: usize, event: &Event, now: Timestamp) -> Result<bool, L::Stop> {
@@ -655,7 +674,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         life: Life,
         error: Option<&str>,
     ) -> Result<(), L::Stop> {
-        let now = self.request.now;
+        let now = self.now;
         let run = self.tasks[at].run;
         self.make_record(at, event, &life, error);
         let task = &mut self.tasks[at];
@@ -716,7 +735,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         };
         let record = Record {
             seq: 0,
-            at: self.request.now,
+            at: self.now,
             run: row.run(),
             run_id: self.head(*run).id,
             task: row.index,
@@ -735,7 +754,7 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     /// Moves the rows that have changed into the delta.
     fn gather_tasks(&mut self) {
-        let now = self.request.now;
+        let now = self.now;
         let mut places = Vec::new();
         for Task { row, run, stood_still, .. } in self.tasks.iter().filter(|task| task.dirty) {
             let head = self.head(*run);

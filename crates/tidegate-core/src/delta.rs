@@ -8,6 +8,7 @@ use crate::Timestamp;
 use crate::audit::Stray;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
+use crate::retention::RunRemoval;
 use crate::rows::{Head, Payload, Place, Row};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
 use crate::wait::{WaitId, Waiting};
@@ -49,6 +50,12 @@ pub struct Delta {
     pub refiled: Vec<(Row, Box<Head>)>,
     /// Rows that belong to nothing and are to be removed.
     pub orphans: Vec<Stray>,
+    /// Runs to be removed, or parts of them.
+    pub pruned_runs: Vec<RunRemoval>,
+    /// Records to be removed, each with its run, which is marked: its records are not whole.
+    pub pruned_records: Vec<(u64, RunKey)>,
+    /// Signals to be removed.
+    pub pruned_signals: Vec<u64>,
 }
 
 /// The beginning or the end of a pause.

@@ -30,11 +30,12 @@ pub use reentry::SNOOZE_MIN;
 pub use words::{End, Input, Readings, Said, SubmitError, Ticket, Todo};
 
 use crate::Timestamp;
-
+use crate::graph::TaskIndex;
 use crate::lifecycle::{Event, Fence, State, WorkerId};
+use crate::rows::Owned;
 use crate::store::{
-    Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Happened, NewRun, Operation, Record, Reply,
-    Request, RequestId, RunKey, TaskKey,
+    Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Clock, Happened, NewRun, Operation, Record,
+    Reply, Request, RequestId, RunKey, TaskKey,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
 use reentry::DroppedTasks;
@@ -62,7 +63,7 @@ pub struct Dispatcher {
     waiting_max: Option<u32>,
     child_depth_max: u32,
     ahead_min: u32,
-    tasks: HashMap<TaskKey, Owned>,
+    tasks: HashMap<TaskKey, OwnTask>,
     /// Tasks with something unsaid, in the order in which they spoke.
     talking: VecDeque<TaskKey>,
     strays: Vec<Change>,
@@ -85,6 +86,9 @@ pub struct Dispatcher {
     before: Option<Timestamp>,
     looks_at_clock: bool,
     calls_roll: bool,
+    uses_store_clock: bool,
+    /// Whether the store has said that it does not know this worker.
+    is_unknown: bool,
     /// Whether an answer that a task waits for may have been lost.
     asks_all: bool,
     /// Whether nothing new is to start for now.
@@ -100,7 +104,8 @@ pub struct Dispatcher {
 
 /// A task of this worker.
 #[derive(Debug)]
-struct Owned {
+struct OwnTask {
+    index: TaskIndex,
     fence: Fence,
     phase: Phase,
     /// How many tasks come after it and may become ready with its end.
@@ -173,6 +178,8 @@ impl Dispatcher {
             before: None,
             looks_at_clock: true,
             calls_roll: false,
+            uses_store_clock: false,
+            is_unknown: false,
             asks_all: false,
             holds_starts: false,
             closing: false,
@@ -186,6 +193,11 @@ impl Dispatcher {
     /// The same, which submits nothing to a queue in which so many runs wait.
     pub fn with_waiting_max(self, waiting_max: Option<u32>) -> Self {
         Dispatcher { waiting_max, ..self }
+    }
+
+    /// The same, whose requests go by the store's clock, or by the time that each is given.
+    pub fn with_store_clock(self, uses_store_clock: bool) -> Self {
+        Dispatcher { uses_store_clock, ..self }
     }
 
     /// The same, whose tasks begin no run with more than so many above it.
@@ -330,7 +342,7 @@ impl Dispatcher {
     }
 
     fn hear(&mut self, key: TaskKey, fence: Fence, said: Said) {
-        let is_its = |task: &&mut Owned| task.fence == fence && task.phase != Phase::Over;
+        let is_its = |task: &&mut OwnTask| task.fence == fence && task.phase != Phase::Over;
         let Some(task) = self.tasks.get_mut(&key).filter(is_its) else {
             // Its end was known before, but its slot is free only now that its body is gone.
             self.hungry |= self.more && matches!(said, Said::Ends(_));
@@ -442,12 +454,12 @@ impl Dispatcher {
         if task.untold.is_none() {
             self.talking.push_back(key);
         }
-        task.untold.get_or_insert_with(|| Box::new(Change::none(key, task.fence)))
+        task.untold.get_or_insert_with(|| Box::new(Change::none(key, task.index, task.fence)))
     }
 
     /// The next request to hand in, if there is reason for one. `reserve` keeps up to so many units of
     /// slots free for what the request claims, and says how many; they are the request's until it is
-    /// answered.
+    /// answered. `now` is the time of the request or, where it goes by the store's clock, about that.
     pub fn next_request(
         &mut self,
         id: RequestId,
@@ -483,7 +495,7 @@ impl Dispatcher {
         let request = Arc::new(Request {
             id,
             again: false,
-            now,
+            clock: if self.uses_store_clock { Clock::Store } else { Clock::Given(now) },
             set_back: self.before.is_some_and(|before| now + SET_BACK_MIN <= before),
             worker: Some(self.worker),
             changes: self.changes(),
@@ -494,6 +506,7 @@ impl Dispatcher {
             waiting_max: self.waiting_max,
             child_depth_max: self.child_depth_max,
             claim: Claim { units, ahead, heaviest: slots, room },
+            prune: None,
         });
         self.looks_at_clock = false;
         self.before = Some(now);
@@ -551,6 +564,11 @@ impl Dispatcher {
     fn move_on(&mut self, reply: Reply) {
         let Some(in_flight) = self.in_flight.take() else { return };
         let InFlight { request, submits, operations, asks_all, .. } = in_flight;
+        if reply.is_unknown_worker && !std::mem::replace(&mut self.is_unknown, true) {
+            // Its tasks are others' now: those that it still has are let go.
+            self.calls_roll = true;
+            self.todos.push(Todo::WorkerUnknown);
+        }
         for (change, applied) in request.changes.iter().zip(reply.changes) {
             self.changed(change, applied);
         }
@@ -593,7 +611,7 @@ impl Dispatcher {
         self.hungry |= reply.more && !(asks_all && reply.claimed.is_empty());
         self.readings.claimed += reply.claimed.len() as u64;
         for claimed in reply.claimed {
-            self.readings.ready_wait += ready_wait(&claimed, request.now);
+            self.readings.ready_wait += ready_wait(&claimed, reply.now);
             self.take_up(Box::new(claimed));
         }
         if self.holds_starts && request.claim.room > 0 {
@@ -610,9 +628,9 @@ impl Dispatcher {
             }
         }
         // What this request has left over comes with the next, which something else gives reason for.
-        let is_left = reply.alarm.is_some_and(|alarm| alarm <= request.now);
+        let is_left = reply.alarm.is_some_and(|alarm| alarm <= reply.now);
         self.more |= is_left;
-        self.alarm = if is_left { Some(request.now + LEFT_OVER) } else { reply.alarm };
+        self.alarm = if is_left { Some(reply.now + LEFT_OVER) } else { reply.alarm };
     }
 
     /// What became of one change.
@@ -702,7 +720,8 @@ impl Dispatcher {
         let children = claimed.plan.graph().children(claimed.index).len() as u32;
         // Whoever waits for its run as a row may become ready with its end.
         let children = children + u32::from(claimed.awaited);
-        let task = Owned {
+        let task = OwnTask {
+            index: claimed.index,
             fence: claimed.life.fence,
             phase: if begun { Phase::Active } else { Phase::Ahead },
             children,
@@ -776,13 +795,13 @@ impl Dispatcher {
 
     /// Compares what the store thinks this worker owns with what it has. A claim whose answer was
     /// lost would otherwise be nobody's for ever.
-    fn compare(&mut self, roll: &[(TaskKey, Fence)]) {
-        for &(key, fence) in roll {
+    fn compare(&mut self, roll: &[Owned]) {
+        for &Owned { task: key, index, fence, .. } in roll {
             if self.tasks.get(&key).is_none_or(|task| task.fence != fence) {
                 self.readings.strays += 1;
                 let (active, pause) = (Duration::ZERO, Duration::ZERO);
                 let event = Event::HandBack { fence, active, pause };
-                self.strays.push(Change::new(key, event));
+                self.strays.push(Change::new(key, index, event));
             }
         }
         if std::mem::take(&mut self.asks_all) {
@@ -791,9 +810,11 @@ impl Dispatcher {
             asking.sort_unstable();
             self.todos.extend(asking.into_iter().map(|(key, fence)| Todo::AskAgain(key, fence)));
         }
-        let roll: HashMap<TaskKey, Fence> = roll.iter().copied().collect();
-        let is_gone =
-            |(&key, task): (&TaskKey, &Owned)| (roll.get(&key) != Some(&task.fence)).then_some(key);
+        let roll: HashMap<TaskKey, Fence> =
+            roll.iter().map(|owned| (owned.task, owned.fence)).collect();
+        let is_gone = |(&key, task): (&TaskKey, &OwnTask)| {
+            (roll.get(&key) != Some(&task.fence)).then_some(key)
+        };
         let mut gone: Vec<TaskKey> = self.tasks.iter().filter_map(is_gone).collect();
         gone.sort_unstable();
         for key in gone {

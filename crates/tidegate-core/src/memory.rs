@@ -9,7 +9,7 @@
 //! workers and records only grow. A request that panics leaves the store unusable, and it says so,
 //! because part of that request may have been written.
 //!
-//! Deliberately absent: a clock, chance, files, and whether a process is alive. A worker here is
+//! Deliberately absent: chance, files, and whether a process is alive. A worker here is
 //! alive until somebody says otherwise ([`MemoryStore::kill`]).
 
 mod explain;
@@ -23,7 +23,6 @@ use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Kind, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey, LimitState};
 use crate::plan::Plan;
-use crate::retention::{Prune, Pruned};
 use crate::rows::{Gate, Head, Payload, Place, Row};
 use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
@@ -50,6 +49,15 @@ impl MemoryStore {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty one with a clock of its own, for requests that go by [`Clock::Store`]. Without it, its
+    /// clock shows the latest time that a request was given.
+    ///
+    /// [`Clock::Store`]: crate::store::Clock::Store
+    pub fn with_clock(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        let memory = Memory { clock: Some(Box::new(clock)), ..Memory::default() };
+        MemoryStore { memory: Mutex::new(memory) }
     }
 
     /// The process of this worker is gone: from now on it counts as dead.
@@ -130,11 +138,8 @@ impl Store for MemoryStore {
     }
 
     fn request(&self, request: Arc<Request>) -> Answer<'_, Reply> {
-        self.with(move |memory| {
-            memory.latest = memory.latest.max(Some(request.now));
-            match memory.take_request(&request) {
-                Ok(reply) => reply,
-            }
+        self.with(move |memory| match memory.take_request(&request) {
+            Ok(reply) => reply,
         })
     }
 
@@ -191,10 +196,6 @@ impl Store for MemoryStore {
         self.with(|memory| memory.audit())
     }
 
-    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
-        self.with(move |memory| memory.prune(&step))
-    }
-
     fn backup(&self, _: PathBuf) -> Answer<'_, ()> {
         Box::pin(async { Err(StoreError::Failed(Arc::new(NoFile))) })
     }
@@ -235,8 +236,10 @@ pub(crate) struct Memory {
     last_record: u64,
     /// The last number given to a signal.
     last_signal: u64,
-    /// The latest time that a request has told.
+    /// The latest time of a request.
     latest: Option<Timestamp>,
+    /// The clock of the store, if it has one.
+    clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
 
     // What follows are indexes: each can be made anew from the above.
     runs: BTreeMap<RunKey, Vec<u64>>,

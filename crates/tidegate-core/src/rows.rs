@@ -214,6 +214,8 @@ impl Payload {
 pub struct Owned {
     /// Its number.
     pub task: TaskKey,
+    /// Its place in the plan of its run.
+    pub index: TaskIndex,
     /// By which right.
     pub fence: Fence,
     /// The last request that changed it.

@@ -16,6 +16,7 @@ use crate::lifecycle::{Event, Fence, Kind, Life, Reason, State, WorkerId};
 use crate::limit::{Limit, LimitState};
 use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
+use crate::rows::Owned;
 use crate::wait::{NewSignal, WaitAnswer, WaitId, WaitOp, Waiting};
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::fmt;
@@ -117,11 +118,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Once this returns, what the step says is gone is gone for good, and everybody sees the rest as
-    /// it was. See [`retention`](crate::retention) for what goes and what does not. The step is one
-    /// short transaction, which queues with all others; anybody may go on where somebody has left off.
-    fn prune(&self, step: Prune) -> Answer<'_, Pruned>;
-
     /// Once this returns, there is a file at this place with all that is stored, as it is at one
     /// instant, and it opens as a store of its own. Others read and write meanwhile. The workers that
     /// are known in it count as dead. A file that is there already is not touched.
@@ -210,6 +206,24 @@ impl WorkerView {
 /// delegates needs a few; more are a workflow that begins itself without end.
 pub const CHILD_DEPTH_MAX: u32 = 64;
 
+/// The clock that a request goes by.
+///
+/// Due times, rates, order and retention follow the time of requests. Workers on several machines have
+/// several clocks, and the store has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// The store's own.
+    Store,
+    /// The caller's, which shows this time: for tests and simulations.
+    Given(Timestamp),
+}
+
+impl From<Timestamp> for Clock {
+    fn from(now: Timestamp) -> Self {
+        Clock::Given(now)
+    }
+}
+
 /// All that somebody has to say to the store and to ask of it at one time.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -217,8 +231,8 @@ pub struct Request {
     pub id: RequestId,
     /// Whether it was handed in before with an unknown outcome.
     pub again: bool,
-    /// When.
-    pub now: Timestamp,
+    /// By which clock.
+    pub clock: Clock,
     /// Whether the clock was set back since the worker's request before.
     pub set_back: bool,
     /// Whose request it is, if it is a worker's.
@@ -240,15 +254,17 @@ pub struct Request {
     pub child_depth_max: u32,
     /// What the worker wants to take.
     pub claim: Claim,
+    /// A step of pruning to take. It sees the store as it was before the request.
+    pub prune: Option<Prune>,
 }
 
 impl Request {
     /// A request that does nothing but look at the clock.
-    pub fn new(id: RequestId, now: Timestamp) -> Self {
+    pub fn new(id: RequestId, clock: impl Into<Clock>) -> Self {
         Request {
             id,
             again: false,
-            now,
+            clock: clock.into(),
             set_back: false,
             worker: None,
             changes: Vec::new(),
@@ -259,6 +275,7 @@ impl Request {
             waiting_max: None,
             child_depth_max: CHILD_DEPTH_MAX,
             claim: Claim::default(),
+            prune: None,
         }
     }
 }
@@ -268,6 +285,9 @@ impl Request {
 pub struct Change {
     /// Which.
     pub task: TaskKey,
+    /// Its place in the plan of its run. With it the number of the run is known before the task is
+    /// loaded.
+    pub index: TaskIndex,
     /// By which right.
     pub fence: Fence,
     /// What it wants of its waits; it comes before the events.
@@ -287,19 +307,19 @@ pub struct Change {
 
 impl Change {
     /// Nothing yet.
-    pub fn none(task: TaskKey, fence: Fence) -> Self {
+    pub fn none(task: TaskKey, index: TaskIndex, fence: Fence) -> Self {
         let (waits, events, parks_on) = (Vec::new(), Vec::new(), Vec::new());
         let (output, inserts, error) = (None, None, None);
-        Change { task, fence, waits, events, parks_on, output, inserts, error }
+        Change { task, index, fence, waits, events, parks_on, output, inserts, error }
     }
 
     /// This and nothing else.
     ///
     /// # Panics
     /// If it is nothing that a worker says.
-    pub fn new(task: TaskKey, event: Event) -> Self {
+    pub fn new(task: TaskKey, index: TaskIndex, event: Event) -> Self {
         let fence = event.shown_fence().expect("a worker shows its fence");
-        Change { events: vec![event], ..Change::none(task, fence) }
+        Change { events: vec![event], ..Change::none(task, index, fence) }
     }
 
     /// Whether there is nothing in it.
@@ -645,6 +665,11 @@ impl Claimed {
 /// What a request came to.
 #[derive(Debug, Default)]
 pub struct Reply {
+    /// The time of the request, by its clock.
+    pub now: Timestamp,
+    /// Whether the store does not know the worker: it counts as dead, and its tasks are others' now or
+    /// soon.
+    pub is_unknown_worker: bool,
     /// What became of each change.
     pub changes: Vec<Applied>,
     /// What became of each submit.
@@ -667,7 +692,7 @@ pub struct Reply {
     /// The plan of the run of each record.
     pub plans: Vec<Arc<Plan>>,
     /// All that the worker owns, if it asked.
-    pub roll: Vec<(TaskKey, Fence)>,
+    pub roll: Vec<Owned>,
     /// How many tasks of the dead worker were taken over. Fewer than [`RECOVER_MAX`]: that was all,
     /// and the worker is not known any more.
     pub recovered: u32,
@@ -675,6 +700,8 @@ pub struct Reply {
     pub more: bool,
     /// When the clock should next be looked at.
     pub alarm: Option<Timestamp>,
+    /// What the step of pruning has removed.
+    pub pruned: Pruned,
 }
 
 /// Tasks of a dead worker that one request takes over, so that a request stays short.

@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime};
 
 /// An instant on the wall clock: microseconds since 1970-01-01 00:00 UTC.
 ///
-/// Arithmetic saturates: a date beyond the end of time is the end of time, not a crash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Arithmetic saturates: a date beyond the end of time is the end of time, not a crash. The default is
+/// the epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {

@@ -12,6 +12,7 @@ use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
 use crate::plan::Plan;
+use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
 use crate::rows::{Owned, Payload, Place, Row};
 use crate::store::{Bytes, Knows, RunKey, Scope, TaskKey};
 use crate::wait::{WaitId, Waiting};
@@ -39,6 +40,8 @@ pub trait Loader {
 /// on their completeness.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Want {
+    /// The time, by the store's clock: [`Loaded::Time`].
+    Now,
     /// The run with this id: [`Loaded::Run`].
     RunById(RunId),
     /// The run with this idempotency key: [`Loaded::Run`].
@@ -195,12 +198,41 @@ pub enum Want {
     IsMisfiled(TaskKey),
     /// Whether there are rows that belong to something that does not exist: [`Loaded::Flag`].
     HasOrphans(Stray),
+    /// The first run that is being pruned, the weight of up to `max` of its tasks: [`Loaded::RunRows`].
+    PruningRun {
+        /// Tasks, records and signals are weighed up to this number of each.
+        max: u32,
+    },
+    /// Runs from a number on, by number: [`Loaded::OldRuns`].
+    OldRuns {
+        /// From this number on.
+        from: i64,
+        /// Only those submitted before; rows are weighed of those that ended before.
+        before: Timestamp,
+        /// At most this many.
+        max: u32,
+    },
+    /// Records from a number on, by number: [`Loaded::OldRecords`].
+    OldRecords {
+        /// From this number on.
+        from: u64,
+        /// At most this many.
+        max: u32,
+    },
+    /// Signals from a number on, by number: [`Loaded::OldSignals`].
+    OldSignals {
+        /// From this number on.
+        from: u64,
+        /// At most this many.
+        max: u32,
+    },
 }
 
 /// The answer to a [`Want`].
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs, reason = "the wants say which answer they get")]
 pub enum Loaded {
+    Time(Timestamp),
     Run(Option<RunKey>),
     Task(Option<Row>),
     Tasks(Vec<Row>),
@@ -224,6 +256,10 @@ pub enum Loaded {
     RateEvents(Vec<(Timestamp, u32)>),
     Holds(Vec<Hold>),
     Place(Option<Place>),
+    RunRows(Option<RunRows>),
+    OldRuns(Vec<OldRun>),
+    OldRecords(Vec<OldRecord>),
+    OldSignals(Vec<OldSignal>),
 }
 
 /// What was loaded for a request before it is decided.

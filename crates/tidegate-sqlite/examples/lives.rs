@@ -80,7 +80,9 @@ async fn submit(
         request.worker = Some(worker);
         request.changes = ends
             .iter()
-            .map(|task| Change::new(task.key, Event::Succeed { fence: task.life.fence }))
+            .map(|task| {
+                Change::new(task.key, task.index, Event::Succeed { fence: task.life.fence })
+            })
             .collect();
         request.submits = (0..at_once as u64).map(|n| new(ids - n)).collect();
         request.claim = Claim { units: at_once as u32, ahead: 0, heaviest: 1, room: u32::MAX };

@@ -90,7 +90,8 @@ async fn prune(store: &SqliteStore, before: Timestamp) -> Outcome<()> {
     let mut next = Some(Prune::new(Aged::Runs, before));
     while let Some(step) = next {
         let asked = Instant::now();
-        let pruned = store.prune(step).await?;
+        let request = Request { prune: Some(step), ..Request::new(RequestId(id()), now()) };
+        let pruned = store.request(Arc::new(request)).await?.pruned;
         let took = asked.elapsed();
         (steps, longest, runs) = (steps + 1, longest.max(took), runs + pruned.runs.len());
         next = step.after(&pruned);
@@ -150,7 +151,7 @@ impl Writer {
                 .iter()
                 .map(|task| Change {
                     output: Some(Bytes::from(&b"[1,2,3]"[..])),
-                    ..Change::new(task.key, Event::Succeed { fence: task.life.fence })
+                    ..Change::new(task.key, task.index, Event::Succeed { fence: task.life.fence })
                 })
                 .collect();
             let ends = !go_on(lives) && active.is_empty();

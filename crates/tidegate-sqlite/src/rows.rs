@@ -7,8 +7,9 @@ use crate::ledger::{Ledger, QUEUE, RUN, STORE};
 use crate::sql::Statements;
 use rusqlite::OptionalExtension;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tidegate_core::delta::{Delta, PauseChange, TaskWrite};
+use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Fence, WorkerId};
 use tidegate_core::rows::{Gate, Owned, Payload, Place, Row};
 use tidegate_core::store::{Bytes, Record, RequestId, RunKey, Scope, TaskKey};
@@ -89,6 +90,7 @@ impl Loader for Ledger<'_> {
 
     fn load(&mut self, want: &Want) -> Result<Loaded, Error> {
         Ok(match want {
+            Want::Now => Loaded::Time(SystemTime::now().into()),
             Want::RunById(run) => Loaded::Run(self.find_run(*run)?),
             Want::RunByKey { queue, workflow, key } => {
                 Loaded::Run(self.find_run_by_key(queue, workflow, key)?)
@@ -136,6 +138,12 @@ impl Loader for Ledger<'_> {
             Want::Place(task) => Loaded::Place(self.place_of(*task)?),
             Want::IsMisfiled(task) => Loaded::Flag(self.is_filed_wrongly(*task)?),
             Want::HasOrphans(stray) => Loaded::Flag(self.finds_orphans(stray)?),
+            Want::PruningRun { max } => Loaded::RunRows(self.pruning_run(*max)?),
+            Want::OldRuns { from, before, max } => {
+                Loaded::OldRuns(self.old_runs(*from, *before, *max)?)
+            }
+            Want::OldRecords { from, max } => Loaded::OldRecords(self.old_records(*from, *max)?),
+            Want::OldSignals { from, max } => Loaded::OldSignals(self.old_signals(*from, *max)?),
         })
     }
 }
@@ -208,7 +216,7 @@ impl Ledger<'_> {
         for orphan in &delta.orphans {
             self.remove_orphans(orphan)?;
         }
-        Ok(())
+        self.remove_pruned(delta)
     }
 
     fn find_run(&mut self, run: RunId) -> Result<Option<RunKey>, Error> {
@@ -263,7 +271,8 @@ impl Ledger<'_> {
             let (task, stopping) = (TaskKey(row.get(0)?), row.get::<_, Option<i64>>(3)?.is_some());
             let fence = Fence(row.get::<_, i64>(1)? as u64);
             let request = RequestId(row.get::<_, i64>(2)? as u64);
-            Ok(Owned { task, fence, request, stopping })
+            let index = TaskIndex::from_u32(row.get(4)?);
+            Ok(Owned { task, index, fence, request, stopping })
         })?;
         Ok(owned.collect::<rusqlite::Result<_>>()?)
     }

@@ -158,7 +158,7 @@ statements! {
                      ORDER BY key");
     due = "SELECT key FROM task WHERE alarm <= ?1 ORDER BY alarm, key LIMIT ?2";
     next_alarm = "SELECT min(alarm) FROM task WHERE alarm IS NOT NULL";
-    owned = "SELECT key, fence, turn, stopping FROM task WHERE worker = ?1 ORDER BY key LIMIT ?2";
+    owned = "SELECT key, fence, turn, stopping, idx FROM task WHERE worker = ?1 ORDER BY key LIMIT ?2";
     /// One lane behind a gate, from a place on.
     ready = "SELECT claim_order, key FROM task WHERE gate = ?1 AND behind IS NULL AND lane = ?2 \
              AND claim_order IS NOT NULL AND (claim_order, key) > (?3, ?4) \

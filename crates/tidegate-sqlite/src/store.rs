@@ -14,7 +14,6 @@ use tidegate_core::explain::Looked;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
-use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, News, Record, Reply, Request, RunKey, RunSummary,
     RunView, RunsPage, Store, StoreError, TaskKey, Unserved, WorkerView,
@@ -198,10 +197,6 @@ impl Store for SqliteStore {
 
     fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
         Box::pin(self.apart("audit", audit::files))
-    }
-
-    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
-        Box::pin(self.writer.write(move |ledger| ledger.prune(&step), &self.place))
     }
 
     /// When the answer is dropped, it goes on to its end.

@@ -168,6 +168,7 @@ macro_rules! conformance {
                     several_things_that_happened_since_are_written_in_one_go_or_not_at_all
                     ;
                 clocks:
+                    request_by_the_clock_of_the_store_gets_its_time
                     what_is_ready_for_too_long_times_out
                     what_was_taken_and_has_not_begun_times_out_too
                     what_has_begun_has_no_queue_time_any_more
@@ -229,6 +230,7 @@ macro_rules! conformance {
                     a_roll_call_tells_a_worker_all_that_it_owns
                     numbers_of_workers_are_never_used_again
                     who_goes_and_still_owns_something_is_taken_over_like_the_dead
+                    dismissed_worker_is_told_that_it_is_unknown_and_claims_nothing
                     ;
                 waits:
                     a_step_that_was_stored_is_given_to_the_next_entry

@@ -8,7 +8,6 @@ use tidegate_core::explain::Looked;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
-use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
     RunsPage, Store, StoreError, TaskKey, Unserved, WorkerView,
@@ -193,10 +192,6 @@ impl Store for Faulty {
 
     fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
         self.inner.audit_files()
-    }
-
-    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
-        self.inner.prune(step)
     }
 
     fn backup(&self, to: PathBuf) -> Answer<'_, ()> {

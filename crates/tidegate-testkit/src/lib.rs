@@ -23,4 +23,4 @@ pub use clock::FakeClock;
 pub use conformance::{Harness, Later, check};
 pub use faulty::{Fault, Faulty, Held};
 pub use plans::{Sketch, chain, diamond, fan, one, plan};
-pub use world::{QUEUE, World, ask, change, claim, waits_of};
+pub use world::{QUEUE, World, ask, change, claim, time_of, waits_of};

@@ -64,9 +64,9 @@ fn also(lives: &mut Vec<Life>, become_of: impl Fn(&Life) -> Vec<Life>) {
 fn next(subject: &Subject<'_>, request: &Request, life: &Life, event: &Event) -> Option<Life> {
     let now = match (event, &life.state) {
         (Event::Claim { .. }, State::Ready { due, .. }) if *due <= subject.latest => {
-            request.now.max(*due)
+            crate::time_of(request).max(*due)
         }
-        _ => request.now,
+        _ => crate::time_of(request),
     };
     Some(life.next(subject.rules, event, now).ok()?.into_life())
 }
@@ -87,7 +87,7 @@ fn recovered(_: &Subject<'_>, request: &Request, life: &Life) -> Vec<Event> {
 fn clocked(_: &Subject<'_>, request: &Request, life: &Life) -> Vec<Event> {
     let mut events = vec![Event::Clock { stood_still: Duration::ZERO }];
     if let State::Parked { wake: Some(wake), .. } = life.state
-        && wake <= request.now
+        && wake <= crate::time_of(request)
     {
         events.push(Event::Wake);
     }
@@ -109,7 +109,7 @@ fn taken_over(subject: &Subject<'_>, _: &Request, _: &Life) -> Vec<Event> {
 
 fn settled(subject: &Subject<'_>, request: &Request, _: &Life) -> Vec<Event> {
     vec![
-        Event::Unblock { not_before: subject.not_before.unwrap_or(request.now) },
+        Event::Unblock { not_before: subject.not_before.unwrap_or(crate::time_of(request)) },
         Event::Skip,
         Event::Cancel { by: CancelledBy::FailFast },
         Event::Stop { by: CancelledBy::FailFast },

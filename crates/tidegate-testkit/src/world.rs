@@ -12,8 +12,9 @@ use tidegate_core::limit::{Limit, LimitKey, LimitState};
 use tidegate_core::plan::Plan;
 use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Applied, Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Operation, OperationOutcome,
-    Parent, Record, Reply, Request, RequestId, RunView, RunsPage, Store, Submitted, TaskKey,
+    Applied, Bytes, Change, Claim, Claimed, Clock, Knows, NewRun, NewWorker, Operation,
+    OperationOutcome, Parent, Record, Reply, Request, RequestId, RunView, RunsPage, Store,
+    Submitted, TaskKey,
 };
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
@@ -157,7 +158,7 @@ impl World {
         for new in request.submits.iter().chain(children) {
             self.watch(new);
         }
-        self.latest = self.latest.max(request.now);
+        self.latest = self.latest.max(time_of(&request));
         let asked = (request.changes.len(), request.submits.len(), request.operations.len());
         let reply =
             self.store.request(Arc::new(request.clone())).await.expect("a request can be taken");
@@ -315,7 +316,9 @@ impl World {
 
     /// Takes a step of pruning, and checks what must hold after each.
     pub async fn prune(&mut self, step: Prune) -> Pruned {
-        let pruned = self.store.prune(step).await.expect("a step can be taken");
+        let request = Request { prune: Some(step), ..self.request() };
+        let pruned =
+            self.store.request(Arc::new(request)).await.expect("a step can be taken").pruned;
         for run in &pruned.runs {
             self.watched.remove(run);
         }
@@ -426,7 +429,7 @@ impl World {
         /// Runs that are looked at, of which there may be very many.
         const RUNS_MAX: u32 = 100;
         let now = self.latest;
-        let look = Request { now, ..self.request() };
+        let look = Request { clock: now.into(), ..self.request() };
         self.store.request(Arc::new(look)).await.expect("a request can be taken");
         let page = RunsPage { limit: RUNS_MAX, ..RunsPage::default() };
         let runs = self.store.runs(page).await.expect("runs can be listed");
@@ -440,7 +443,7 @@ impl World {
         }
         let records = self.records().await;
         let operations = repairs.iter().cloned().map(Operation::Repair).collect();
-        let request = Request { now, operations, ..self.request() };
+        let request = Request { clock: now.into(), operations, ..self.request() };
         let reply = self.store.request(Arc::new(request)).await.expect("a request can be taken");
         for (repair, granted) in repairs.iter().zip(reply.operations) {
             assert_eq!(granted, OperationOutcome::Already, "{repair} was right");
@@ -510,7 +513,7 @@ fn check_run(
     let told = reply.ended.iter().filter(|ended| ended.id == view.run.id).collect::<Vec<_>>();
     match (ended_before, view.run.ended) {
         (None, Some((outcome, at))) => {
-            assert_eq!((told.len(), told[0].outcome, at), (1, outcome, request.now));
+            assert_eq!((told.len(), told[0].outcome, at), (1, outcome, time_of(request)));
             assert_eq!(told[0].key, view.run.key);
         }
         (before, after) => {
@@ -528,18 +531,29 @@ pub fn claim(units: u32, ahead: u32) -> Claim {
     Claim { units, ahead, heaviest: u32::MAX, room: u32::MAX }
 }
 
+/// The time that a request is given.
+///
+/// # Panics
+/// If it goes by the store's clock.
+pub fn time_of(request: &Request) -> Timestamp {
+    match request.clock {
+        Clock::Given(now) => now,
+        Clock::Store => panic!("the harness gives each request its time"),
+    }
+}
+
 /// What a worker says of a task that it has claimed.
 pub mod change {
     use super::*;
 
     /// The body is entered.
     pub fn begin(task: &Claimed) -> Change {
-        Change::new(task.key, Event::Begin { fence: task.life.fence })
+        Change::new(task.key, task.index, Event::Begin { fence: task.life.fence })
     }
 
     /// The body returned.
     pub fn succeed(task: &Claimed) -> Change {
-        Change::new(task.key, Event::Succeed { fence: task.life.fence })
+        Change::new(task.key, task.index, Event::Succeed { fence: task.life.fence })
     }
 
     /// The body returned this, and has put that into the context.
@@ -551,7 +565,7 @@ pub mod change {
     /// The body failed in this way; no chance in its back-off.
     pub fn fail_by(task: &Claimed, failure: Failure, permanent: bool) -> Change {
         let fence = task.life.fence;
-        Change::new(task.key, Event::Fail { fence, failure, permanent, chance: 0.5 })
+        Change::new(task.key, task.index, Event::Fail { fence, failure, permanent, chance: 0.5 })
     }
 
     /// The body returned an error.
@@ -561,28 +575,31 @@ pub mod change {
 
     /// The body wants to be run again later.
     pub fn snooze(task: &Claimed, delay: Duration) -> Change {
-        Change::new(task.key, Event::Snooze { fence: task.life.fence, delay })
+        Change::new(task.key, task.index, Event::Snooze { fence: task.life.fence, delay })
     }
 
     /// The body waits in memory, after having computed for so long.
     pub fn defer(task: &Claimed, active: Duration, wait: &str) -> Change {
         let (fence, wait) = (task.life.fence, wait.to_owned());
-        Change::new(task.key, Event::Defer { fence, active, wait })
+        Change::new(task.key, task.index, Event::Defer { fence, active, wait })
     }
 
     /// The body goes on.
     pub fn resume(task: &Claimed) -> Change {
-        Change::new(task.key, Event::Resume { fence: task.life.fence })
+        Change::new(task.key, task.index, Event::Resume { fence: task.life.fence })
     }
 
     /// The body asks for these.
     pub fn asks(task: &Claimed, ops: impl IntoIterator<Item = WaitOp>) -> Change {
-        Change { waits: ops.into_iter().collect(), ..Change::none(task.key, task.life.fence) }
+        Change {
+            waits: ops.into_iter().collect(),
+            ..Change::none(task.key, task.index, task.life.fence)
+        }
     }
 
     /// The body has stored a step.
     pub fn step(task: &Claimed) -> Change {
-        Change::new(task.key, Event::Step { fence: task.life.fence })
+        Change::new(task.key, task.index, Event::Step { fence: task.life.fence })
     }
 
     /// The body waits as a row, until this time or for a signal that nobody sends.
@@ -605,18 +622,18 @@ pub mod change {
     ) -> Change {
         let (fence, active, wait) = (task.life.fence, Duration::from_secs(2), String::from("time"));
         let event = Event::Park { fence, active, wake, wait };
-        Change { parks_on: on.into_iter().collect(), ..Change::new(task.key, event) }
+        Change { parks_on: on.into_iter().collect(), ..Change::new(task.key, task.index, event) }
     }
 
     /// The worker gives it back.
     pub fn hand_back(task: &Claimed) -> Change {
         let (fence, active) = (task.life.fence, Duration::from_secs(3));
-        Change::new(task.key, Event::HandBack { fence, active, pause: Duration::ZERO })
+        Change::new(task.key, task.index, Event::HandBack { fence, active, pause: Duration::ZERO })
     }
 
     /// The body is gone because it was told to stop.
     pub fn stopped(task: &Claimed) -> Change {
-        Change::new(task.key, Event::Stopped { fence: task.life.fence })
+        Change::new(task.key, task.index, Event::Stopped { fence: task.life.fence })
     }
 
     /// The same, with what went wrong in words.

@@ -12,6 +12,7 @@ mod audit;
 mod backup;
 mod builder;
 mod child;
+mod clock;
 mod entry;
 mod event;
 mod explain;
@@ -41,6 +42,7 @@ mod workflows;
 pub use audit::{Audit, Repaired};
 pub use builder::{Config, ConfigError, EngineBuilder, StartError};
 pub use child::Child;
+use clock::EngineClock;
 pub use event::{Event, Missed, Subscription, What};
 pub use explain::Explanation;
 pub use health::{EngineHealth, HealthChanges};
@@ -139,7 +141,7 @@ pub(crate) struct Shared {
     slots: RangeInclusive<u32>,
     closing: watch::Sender<shutdown::Stage>,
     health: watch::Sender<EngineHealth>,
-    clock: Clock,
+    clock: EngineClock,
     /// After so long a wait of a parkable task becomes a row.
     park_after: Duration,
     /// So many runs of a queue may wait.
@@ -172,9 +174,6 @@ impl Default for Watch {
         Watch { every: Duration::from_secs(1), hears: true }
     }
 }
-
-/// What time it is.
-pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// What a task says: which, by which right, and what. One that has failed hands its slot in with it.
 type Report = (TaskKey, Fence, Said, Option<SlotToken>);
@@ -428,7 +427,7 @@ impl Engine {
 
 impl Shared {
     fn now(&self) -> Timestamp {
-        (self.clock)()
+        self.clock.read_time()
     }
 
     async fn ask(&self, operation: Operation) -> Result<OperationOutcome, StoreError> {

@@ -50,7 +50,7 @@ impl<L: Loader> Taking<'_, L> {
         if head.ended.is_some() || head.paused_at.is_some() == pauses {
             return Ok(OperationOutcome::Already);
         }
-        self.head_mut(run).paused_at = pauses.then_some(self.request.now);
+        self.head_mut(run).paused_at = pauses.then_some(self.now);
         for at in self.whole(run)? {
             // Its place depends on it.
             let task = &mut self.tasks[at];
@@ -70,7 +70,7 @@ impl<L: Loader> Taking<'_, L> {
         scope: &Scope,
         pauses: bool,
     ) -> Result<OperationOutcome, L::Stop> {
-        let changed = self.rows.change_pause(scope, pauses, self.request.now)?;
+        let changed = self.rows.change_pause(scope, pauses, self.now)?;
         Ok(if changed { OperationOutcome::Yes } else { OperationOutcome::Already })
     }
 

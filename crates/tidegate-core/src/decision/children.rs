@@ -38,7 +38,7 @@ impl<L: Loader> Taking<'_, L> {
         new: &NewRun,
     ) -> Result<(), L::Stop> {
         let Some(Parent { wait, label, due, releasing, .. }) = &new.parent else { return Ok(()) };
-        let mut wait = Waiting::new(wait.clone(), label.clone(), self.request.now);
+        let mut wait = Waiting::new(wait.clone(), label.clone(), self.now);
         (wait.due, wait.run) = (*due, Some(run));
         self.put_wait(at, wait);
         self.release(at, releasing)

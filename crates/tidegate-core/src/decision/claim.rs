@@ -6,7 +6,7 @@ use crate::delta::Delta;
 use crate::graph::{TaskIndex, When};
 use crate::lifecycle::{Event, Fence, Kind, State, WorkerId};
 use crate::rows::{Owned, Payload};
-use crate::store::{Bytes, Change, Claim, Claimed, Given, Reply, Request, RunKey, TaskKey, Told};
+use crate::store::{Bytes, Change, Claim, Claimed, Given, Reply, RunKey, TaskKey, Told};
 use crate::want::{Loaded, Loader, ServedTasks, Want};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<L: Loader> Taking<'_, L> {
         left: &mut Claim,
     ) -> Result<Passed, L::Stop> {
         candidates.sort_unstable();
-        let now = self.request.now;
+        let now = self.now;
         let mut passed = Passed::default();
         for (order, task) in candidates {
             if left.units + left.ahead == 0 {
@@ -159,9 +159,8 @@ impl<L: Loader> Taking<'_, L> {
         left: &Claim,
         limited: u32,
     ) -> Result<(Candidates, bool), L::Stop> {
-        let Request { claim, now, .. } = self.request;
+        let (claim, now) = (&self.request.claim, self.now);
         let only_awaited = left.room == 0;
-        let served = self.rows.load_served(worker)?;
         let mut found = Vec::new();
         let mut changed = 0;
         for Task { row, run, .. } in self.tasks.iter().filter(|task| task.dirty) {
@@ -169,7 +168,7 @@ impl<L: Loader> Taking<'_, L> {
             let State::Ready { since, due } = row.life.state else { continue };
             let first = &self.tasks[self.runs[*run].first].row;
             let head = first.head.as_ref().expect("the first task of a run carries its head");
-            let open = due <= since.max(*now)
+            let open = due <= since.max(now)
                 && head.paused_at.is_none()
                 && row.behind.is_none()
                 && (head.awaited || !only_awaited);
@@ -177,7 +176,7 @@ impl<L: Loader> Taking<'_, L> {
             let can_run = |served: &Arc<ServedTasks>| served.can_run(queue, &row.plan, row.index);
             if open
                 && row.planned().weight <= heaviest
-                && served.as_ref().is_some_and(can_run)
+                && self.served.as_ref().is_some_and(can_run)
                 && !self.rows.is_queue_paused(queue)?
             {
                 found.push((row.order(head, since.max(due)), row.key));
@@ -301,13 +300,12 @@ pub fn complete_reply<L: Loader>(
     if let Some(worker) = fill.reconciled {
         let want = Want::OwnedBy { worker, max: u32::MAX };
         let Loaded::Owned(owned) = loader.load(&want)? else { unreachable!("it was wanted") };
-        for Owned { task, fence, stopping, .. } in owned {
-            reply.roll.push((task, fence));
-            // The end may have been another worker's wish, of which this one did not hear.
-            if stopping {
-                reply.told.push(Told { task, fence, worker, kind: Kind::Active });
-            }
+        // The end may have been another worker's wish, of which this one did not hear.
+        for Owned { task, fence, .. } in owned.iter().filter(|owned| owned.stopping) {
+            let (task, fence, kind) = (*task, *fence, Kind::Active);
+            reply.told.push(Told { task, fence, worker, kind });
         }
+        reply.roll = owned;
     }
     let Loaded::Instant(alarm) = loader.load(&Want::NextAlarm)? else {
         unreachable!("it was wanted")

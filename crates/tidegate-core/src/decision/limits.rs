@@ -107,7 +107,7 @@ impl<L: Loader> Taking<'_, L> {
         if !self.has_limits(at) {
             return Ok(true);
         }
-        let now = self.request.now;
+        let now = self.now;
         let uses = self.uses_of(at)?;
         for (limit, units) in &uses {
             let room = self.look(limit)?.room(*units, now);
@@ -133,7 +133,7 @@ impl<L: Loader> Taking<'_, L> {
         limit: &LimitKey,
         units: u32,
     ) -> Result<(), L::Stop> {
-        let hold = Hold { limit: limit.clone(), units, since: self.request.now };
+        let hold = Hold { limit: limit.clone(), units, since: self.now };
         let looked = self.look(limit)?;
         looked.in_use = looked.in_use.saturating_add(units);
         self.rows.take_hold(self.tasks[at].row.key, hold);
@@ -141,7 +141,7 @@ impl<L: Loader> Taking<'_, L> {
     }
 
     fn count_begun(&mut self, limit: &LimitKey, units: u32) -> Result<(), L::Stop> {
-        let now = self.request.now;
+        let now = self.now;
         let rate = self.look(limit)?.limit.as_ref().and_then(Limit::most_in_time);
         let Some(rate) = rate else { return Ok(()) };
         let forget_before = now - rate.per;
@@ -232,7 +232,7 @@ impl<L: Loader> Taking<'_, L> {
     /// behind one that is full.
     pub(super) fn retake(&mut self, at: usize) -> Result<bool, L::Stop> {
         let (wanted, order) = (self.lacking(at)?, self.tasks[at].row.behind.clone());
-        let order = order.map_or(self.request.now - GOES_ON_FIRST, |(_, order)| order);
+        let order = order.map_or(self.now - GOES_ON_FIRST, |(_, order)| order);
         for (limit, units) in &wanted {
             if self.look(limit)?.room_at_once(*units) < *units {
                 self.stand_behind(at, limit, order);
@@ -268,7 +268,7 @@ impl<L: Loader> Taking<'_, L> {
     }
 
     fn open_limit(&mut self, limit: &LimitKey) -> Result<bool, L::Stop> {
-        let now = self.request.now;
+        let now = self.now;
         if self.rows.limit_alarm(limit)?.is_some() {
             self.rows.set_limit_alarm(limit, None);
         }

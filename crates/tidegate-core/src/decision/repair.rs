@@ -144,7 +144,7 @@ impl<L: Loader> Taking<'_, L> {
         let place = self.rows.load_place(self.tasks[at].row.key)?;
         let stood_still = self.stood_still(at)?;
         let (row, head) = (&self.tasks[at].row, self.head(self.tasks[at].run).clone());
-        let is_wrong = |place| !misplaced(row, &head, &place, Some(self.request.now)).is_empty();
+        let is_wrong = |place| !misplaced(row, &head, &place, Some(self.now)).is_empty();
         let mut changed = place.is_some_and(is_wrong);
         changed |= self.rows.refile_task(row, &head)?;
         if changed {
@@ -162,7 +162,7 @@ impl<L: Loader> Taking<'_, L> {
         };
         let head = self.head(self.tasks[at].run);
         let (id, queue) = (head.id, head.queue.clone());
-        self.rows.paused_time(id, &queue, since, self.request.now)
+        self.rows.paused_time(id, &queue, since, self.now)
     }
 
     // ---------------------------------------------------------------------------------- a run --
@@ -251,7 +251,7 @@ impl<L: Loader> Taking<'_, L> {
         match (head.ended, head.paused_at) {
             (Some(_), _) => Ok(false),
             (None, Some(since)) => self.rows.change_pause(&scope, true, since),
-            (None, None) => self.rows.change_pause(&scope, false, self.request.now),
+            (None, None) => self.rows.change_pause(&scope, false, self.now),
         }
     }
 

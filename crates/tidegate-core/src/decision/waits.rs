@@ -107,7 +107,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         due: Option<Timestamp>,
         releasing: &[Arc<str>],
     ) -> Result<Option<WaitOutcome>, L::Stop> {
-        let mut wait = Waiting::new(id.clone(), label.clone(), self.request.now);
+        let mut wait = Waiting::new(id.clone(), label.clone(), self.now);
         wait.due = due;
         let run = match what {
             Awaited::Time => {
@@ -176,7 +176,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         label: &Arc<str>,
         outcome: &WaitOutcome,
     ) -> Result<WaitOutcome, L::Stop> {
-        let now = self.request.now;
+        let now = self.now;
         let wait = self.wait_of(at, id)?;
         let wait = wait.unwrap_or_else(|| Waiting::new(id.clone(), label.clone(), now));
         match wait.outcome {
@@ -227,7 +227,7 @@ impl<'t, L: Loader> Taking<'t, L> {
         if self.head(run).ended.is_some() {
             return Ok(OperationOutcome::Already);
         }
-        self.rows.add_signal(key, signal, self.request.now)?;
+        self.rows.add_signal(key, signal, self.now)?;
         self.deliver(key, &signal.name)?;
         Ok(OperationOutcome::Yes)
     }

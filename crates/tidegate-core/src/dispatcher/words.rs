@@ -151,6 +151,8 @@ pub enum Todo {
     RunEnded(Ended),
     /// This was recorded, of a run with this plan.
     Recorded(Record, Arc<Plan>),
+    /// The store does not know this worker: it counts as dead, and claims nothing any more.
+    WorkerUnknown,
     /// Give [`Input::Retry`] after this time.
     RetryAfter(Duration, StoreError),
 }

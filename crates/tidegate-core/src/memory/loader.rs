@@ -1,6 +1,7 @@
 //! How a decision loads rows from memory and how its delta is applied.
 
 use super::Memory;
+use crate::Timestamp;
 use crate::decision::{self, Decision};
 use crate::delta::Delta;
 use crate::store::{Reply, Request};
@@ -12,6 +13,7 @@ impl Loader for Memory {
 
     fn load(&mut self, want: &Want) -> Result<Loaded, Infallible> {
         Ok(match want {
+            Want::Now => Loaded::Time(self.show_time()),
             Want::RunById(run) => Loaded::Run(self.find_run(*run)?),
             Want::RunByKey { queue, workflow, key } => {
                 Loaded::Run(self.find_run_by_key(queue, workflow, key)?)
@@ -59,14 +61,27 @@ impl Loader for Memory {
             Want::Place(task) => Loaded::Place(self.find_place(*task)?),
             Want::IsMisfiled(task) => Loaded::Flag(self.is_misfiled(*task)?),
             Want::HasOrphans(stray) => Loaded::Flag(self.has_orphans(stray)?),
+            // A run goes at once, whatever it weighs.
+            Want::PruningRun { .. } => Loaded::RunRows(None),
+            Want::OldRuns { from, before, max } => {
+                Loaded::OldRuns(self.old_runs(*from, *before, *max))
+            }
+            Want::OldRecords { from, max } => Loaded::OldRecords(self.old_records(*from, *max)),
+            Want::OldSignals { from, max } => Loaded::OldSignals(self.old_signals(*from, *max)),
         })
     }
 }
 
 impl Memory {
+    fn show_time(&self) -> Timestamp {
+        let latest = self.latest.unwrap_or_default();
+        self.clock.as_ref().map_or(latest, |clock| clock())
+    }
+
     pub(super) fn take_request(&mut self, request: &Request) -> Result<Reply, Infallible> {
         let Decision { mut delta, mut reply, fill } =
             decision::decide(request, Known::new(), self)?;
+        self.latest = self.latest.max(Some(reply.now));
         self.apply_delta(&mut delta)?;
         reply.records = delta.records;
         decision::complete_reply(self, &mut reply, &fill)?;
@@ -140,6 +155,7 @@ impl Memory {
         for orphan in &delta.orphans {
             self.remove_orphans(orphan)?;
         }
+        self.remove_pruned(delta);
         Ok(())
     }
 }

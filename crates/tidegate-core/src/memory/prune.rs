@@ -1,91 +1,69 @@
-//! What is no longer kept in memory: the plain form of what every store does.
+//! Removing old rows from memory: a run always goes at once, whatever it weighs.
 
 use super::{Memory, names};
-use crate::retention::{Aged, Prune, Pruned};
+use crate::Timestamp;
+use crate::delta::Delta;
+use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
 use crate::rows::{Place, Row};
 use crate::store::{RunKey, Scope, TaskKey};
-use crate::{RunId, Timestamp};
 
 impl Memory {
-    pub(super) fn prune(&mut self, step: &Prune) -> Pruned {
-        match step.what {
-            Aged::Runs => self.prune_runs(step),
-            Aged::Events => self.prune_events(step),
-            Aged::Signals => self.prune_signals(step),
+    pub(super) fn old_runs(&self, from: i64, before: Timestamp, max: u32) -> Vec<OldRun> {
+        let runs = self.runs.range(RunKey(from)..).take(max as usize);
+        let runs = runs.take_while(|(run, _)| self.head(**run).submitted_at < before);
+        let old = runs.map(|(&run, records)| {
+            let head = self.head(run);
+            let tasks = self.rows_of(run).count();
+            let weight = u32::try_from(tasks + records.len()).unwrap_or(u32::MAX);
+            let (next, end) = (TaskKey(run.0), TaskKey(run.0 + tasks as i64));
+            OldRun {
+                key: run,
+                id: head.id,
+                ended_at: head.ended.map(|(_, at)| at),
+                parent: head.parent.and_then(|above| Some(self.tasks.get(&above)?.0.run())),
+                rows: RunRows { run, next, end, weight },
+            }
+        });
+        old.collect()
+    }
+
+    pub(super) fn old_records(&self, from: u64, max: u32) -> Vec<OldRecord> {
+        let old = self.records.range(from..).take(max as usize);
+        let old = old.map(|(&seq, record)| {
+            let run_ended_at = self.head(record.run).ended.map(|(_, at)| at);
+            OldRecord { seq, at: record.at, run: record.run, run_ended_at }
+        });
+        old.collect()
+    }
+
+    pub(super) fn old_signals(&self, from: u64, max: u32) -> Vec<OldSignal> {
+        let is_open =
+            |task| self.tasks.get(&task).is_some_and(|(row, _): &(Row, _)| row.ended_at.is_none());
+        let old = self.signals.range(from..).take(max as usize);
+        let old = old.map(|(&number, signal)| OldSignal {
+            number,
+            sent_at: signal.sent_at,
+            is_run_ended: self.head(signal.run).ended.is_some(),
+            is_receiver_open: signal.taken_by.map(is_open),
+        });
+        old.collect()
+    }
+
+    pub(super) fn remove_pruned(&mut self, delta: &Delta) {
+        for removal in delta.pruned_runs.iter().filter(|removal| removal.hides.is_some()) {
+            self.remove_run(removal.run);
+        }
+        for &(seq, run) in &delta.pruned_records {
+            self.records.remove(&seq);
+            self.runs.entry(run).or_default().retain(|other| *other != seq);
+            self.unrecorded.insert(run);
+        }
+        for number in &delta.pruned_signals {
+            self.remove_signal(*number);
         }
     }
 
-    fn prune_runs(&mut self, step: &Prune) -> Pruned {
-        let mut pruned = Pruned::default();
-        let (mut from, mut rows) = (RunKey(step.from), 0);
-        while let Some((&run, _)) = self.runs.range(from..).next() {
-            // A run ends after it was submitted, and so do all that were submitted later.
-            if self.head(run).submitted_at >= step.before {
-                return pruned;
-            }
-            if rows >= step.most.max(1) as usize {
-                pruned.next = Some(run.0);
-                return pruned;
-            }
-            rows += 1;
-            from = RunKey(run.0 + 1);
-            let above = self.head(run).parent;
-            let is_needed = above.is_some_and(|above| self.tasks.contains_key(&above));
-            if self.ended_before(run, step.before) && !is_needed {
-                rows += self.remove_run(run, &mut pruned.runs);
-            }
-        }
-        pruned
-    }
-
-    fn prune_events(&mut self, step: &Prune) -> Pruned {
-        let mut pruned = Pruned::default();
-        let from = u64::try_from(step.from).unwrap_or(0);
-        let old = self.records.range(from..).take(step.most.max(1) as usize);
-        let old: Vec<_> = old.map(|(&seq, record)| (seq, record.at, record.run)).collect();
-        for &(seq, at, run) in &old {
-            if at >= step.before {
-                return pruned;
-            }
-            if self.ended_before(run, step.before) {
-                self.records.remove(&seq);
-                self.runs.entry(run).or_default().retain(|other| *other != seq);
-                self.unrecorded.insert(run);
-                pruned.events += 1;
-            }
-        }
-        pruned.next = old.last().map(|(seq, ..)| *seq as i64 + 1);
-        pruned
-    }
-
-    fn prune_signals(&mut self, step: &Prune) -> Pruned {
-        let mut pruned = Pruned::default();
-        let from = u64::try_from(step.from).unwrap_or(0);
-        let old = self.signals.range(from..).take(step.most.max(1) as usize);
-        let old: Vec<_> = old.map(|(&number, signal)| (number, signal.clone())).collect();
-        for (number, signal) in &old {
-            if signal.sent_at >= step.before {
-                return pruned;
-            }
-            let is_over = match signal.taken_by {
-                Some(task) => self.tasks.get(&task).is_none_or(|(row, _)| row.ended_at.is_some()),
-                None => self.head(signal.run).ended.is_some(),
-            };
-            if is_over {
-                self.remove_signal(*number);
-                pruned.signals += 1;
-            }
-        }
-        pruned.next = old.last().map(|(number, _)| *number as i64 + 1);
-        pruned
-    }
-
-    fn ended_before(&self, run: RunKey, before: Timestamp) -> bool {
-        self.head(run).ended.is_some_and(|(_, at)| at < before)
-    }
-
-    /// Takes away a run with all that belongs to it; how many rows that were.
-    fn remove_run(&mut self, run: RunKey, gone: &mut Vec<RunId>) -> usize {
+    fn remove_run(&mut self, run: RunKey) {
         let head = self.head(run).clone();
         let stored: Vec<(Row, Place)> = self.rows_of(run).cloned().collect();
         let end = TaskKey(run.0 + stored.len() as i64);
@@ -112,8 +90,6 @@ impl Memory {
         self.ids.remove(&head.id);
         let names = stored.first().and_then(|(first, _)| names(&head, &first.plan));
         names.map(|names| self.keys.remove(&names));
-        gone.push(head.id);
-        stored.len() + records.len()
     }
 
     fn remove_signal(&mut self, number: u64) {

@@ -76,8 +76,9 @@ impl Memory {
         max: u32,
     ) -> Result<Vec<Owned>, Infallible> {
         let owned = |task: TaskKey| {
-            let Row { life, request, .. } = &self.tasks[&task].0;
-            Owned { task, fence: life.fence, request: *request, stopping: life.stopping.is_some() }
+            let Row { index, life, request, .. } = &self.tasks[&task].0;
+            let (index, fence, request) = (*index, life.fence, *request);
+            Owned { task, index, fence, request, stopping: life.stopping.is_some() }
         };
         Ok(self.owned_by(worker).take(max as usize).map(owned).collect())
     }

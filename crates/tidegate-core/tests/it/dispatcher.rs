@@ -6,6 +6,7 @@ use tidegate_core::dispatcher::{Dispatcher, End, Input, SNOOZE_MIN, Said, Ticket
 use tidegate_core::graph::{Graph, Node, OnFailure, TaskIndex};
 use tidegate_core::lifecycle::{Event, Failure, Fence, Kind, Life, Rules, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
+use tidegate_core::rows::Owned;
 use tidegate_core::store::{
     Applied, Claimed, Given, Operation, Reply, Request, RequestId, RunKey, Scope, StoreError,
     TaskKey, Told,
@@ -21,12 +22,30 @@ fn request(dispatcher: &mut Dispatcher, id: u64) -> Arc<Request> {
 }
 
 #[test]
+fn unknown_worker_is_said_once_and_compares_its_tasks_with_the_store() {
+    let mut dispatcher = Dispatcher::new(WORKER, 100);
+    dispatcher.handle(Input::RollCall);
+    request(&mut dispatcher, 1);
+    let is_unknown = |todo: &Todo| matches!(todo, Todo::WorkerUnknown);
+    for (id, said) in [(2, 1), (3, 0)] {
+        let unknown = Reply { is_unknown_worker: true, ..Reply::default() };
+        dispatcher.handle(Input::Answered(Ok(unknown)));
+        assert_eq!(dispatcher.todos().filter(is_unknown).count(), said);
+        if said == 1 {
+            assert!(request(&mut dispatcher, id).roll_call);
+        }
+    }
+}
+
+#[test]
 fn what_is_owned_and_not_known_is_handed_back_once() {
     let mut dispatcher = Dispatcher::new(WORKER, 100);
     dispatcher.handle(Input::RollCall);
     assert!(request(&mut dispatcher, 1).roll_call);
     // A claim whose answer was lost.
-    let roll = vec![(TaskKey(5), Fence(3))];
+    let (index, request_id) = (TaskIndex::from_u32(0), RequestId(9));
+    let (task, fence) = (TaskKey(5), Fence(3));
+    let roll = vec![Owned { task, index, fence, request: request_id, stopping: false }];
     dispatcher.handle(Input::Answered(Ok(Reply { roll, ..Reply::default() })));
     let next = request(&mut dispatcher, 2);
     let [change] = &next.changes[..] else { panic!("one task is handed back: {next:?}") };

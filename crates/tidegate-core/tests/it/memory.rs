@@ -630,7 +630,11 @@ fn clean_up_that_waits_for_what_was_told_to_stop_is_sound() {
     let failure = tidegate_core::lifecycle::Failure::Error;
     let (fence, permanent, chance) = (claimed[0].life.fence, true, 0.0);
     let event = Event::Fail { fence, failure, permanent, chance };
-    request.changes.push(tidegate_core::store::Change::new(claimed[0].key, event));
+    request.changes.push(tidegate_core::store::Change::new(
+        claimed[0].key,
+        claimed[0].index,
+        event,
+    ));
     now(store.request(Arc::new(request))).unwrap();
     let view = now(store.run(RunId::from_u128(1))).unwrap().unwrap();
     let kinds: Vec<_> = view.tasks.iter().map(|task| task.life.state.kind()).collect();

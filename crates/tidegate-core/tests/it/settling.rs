@@ -208,6 +208,7 @@ impl Compared {
     fn say(&mut self, at: usize, what: What) -> Option<Change> {
         let claimed = self.claimed.get(&at)?;
         let (key, fence, stands) = (claimed.key, claimed.life.fence, self.model[at]);
+        let index = claimed.index;
         let is_stopping = stands == Standing::Stopping;
         let active = Duration::ZERO;
         let fails = |permanent| {
@@ -248,7 +249,7 @@ impl Compared {
             self.claimed.remove(&at);
         }
         self.model[at] = becomes;
-        Some(Change::new(key, event))
+        Some(Change::new(key, index, event))
     }
 
     fn tell(&mut self, told: &Told) {
@@ -456,7 +457,7 @@ fn request_with(id: u64, changes: Vec<Change>, units: u32) -> Request {
 }
 
 fn succeeds(task: &Claimed) -> Change {
-    Change::new(task.key, Event::Succeed { fence: task.life.fence })
+    Change::new(task.key, task.index, Event::Succeed { fence: task.life.fence })
 }
 
 /// Ends one of what was taken and takes another, to the end; the most that a request reads and writes.

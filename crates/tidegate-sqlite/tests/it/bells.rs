@@ -78,7 +78,8 @@ async fn a_worker_is_rung_for_a_signal_to_its_task_that_waits() {
     let id = WaitId::new(WaitKind::Signal, "go", 0);
     let (what, releasing) = (Awaited::Signal, Vec::new());
     let begin = WaitOp::Begin { id, label: "".into(), due: None, what, releasing };
-    waits.changes = vec![Change { waits: vec![begin], ..Change::none(task.key, task.life.fence) }];
+    waits.changes =
+        vec![Change { waits: vec![begin], ..Change::none(task.key, task.index, task.life.fence) }];
     take(&one, waits).await.unwrap();
     let mut sends = request();
     let signal = NewSignal { id: 1, run, name: "go".into(), body: None };

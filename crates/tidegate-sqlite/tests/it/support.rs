@@ -100,7 +100,7 @@ pub(crate) async fn claim(store: &SqliteStore, worker: WorkerId, units: u32) -> 
 }
 
 pub(crate) fn succeeded(task: &Claimed) -> Change {
-    Change::new(task.key, Event::Succeed { fence: task.life.fence })
+    Change::new(task.key, task.index, Event::Succeed { fence: task.life.fence })
 }
 
 pub(crate) async fn assert_sound(store: &SqliteStore) {

@@ -40,13 +40,14 @@ pub(crate) fn step_done(name: &str, value: &str) -> WaitOp {
 }
 
 pub(crate) fn waits(task: &Claimed, waits: Vec<WaitOp>) -> Change {
-    Change { waits, ..Change::none(task.key, task.life.fence) }
+    Change { waits, ..Change::none(task.key, task.index, task.life.fence) }
 }
 
 /// Begins to wait for a signal and parks on that.
 pub(crate) fn parks(task: &Claimed, name: &str) -> Change {
     let (fence, active, wait) = (task.life.fence, Duration::ZERO, name.to_owned());
-    let mut change = Change::new(task.key, Event::Park { fence, active, wake: None, wait });
+    let mut change =
+        Change::new(task.key, task.index, Event::Park { fence, active, wake: None, wait });
     change.waits = vec![step_done("first", "1"), begin(signal_id(name), Awaited::Signal)];
     change.parks_on = vec![signal_id(name)];
     change
@@ -189,7 +190,7 @@ async fn a_rate_that_is_used_up_is_remembered_with_its_alarm() {
     let worker = enlist(&store).await;
     assert_eq!(take(&store, request()).await.unwrap().alarm, Some(at(60)));
     assert_sound(&store).await;
-    let mut later = Request { worker: Some(worker), now: at(60), ..request() };
+    let mut later = Request { worker: Some(worker), clock: at(60).into(), ..request() };
     later.claim = Claim { units: 2, ahead: 0, heaviest: 1, room: u32::MAX };
     assert_eq!(take(&store, later).await.unwrap().claimed.len(), 1);
     assert_sound(&store).await;

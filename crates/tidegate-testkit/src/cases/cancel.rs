@@ -211,6 +211,6 @@ pub async fn what_is_said_of_a_task_that_does_not_exist_is_lost(world: &mut Worl
     let run = world.submit(&plan).await;
     let task = world.claim_one(worker).await;
     let key = tidegate_core::store::TaskKey(run.key.0 + 77);
-    let said = Change::new(key, Event::Succeed { fence: task.life.fence });
+    let said = Change::new(key, task.index, Event::Succeed { fence: task.life.fence });
     assert_eq!(world.say(worker, said).await.changes, [Applied::Lost { actual: None }]);
 }

@@ -273,7 +273,7 @@ pub async fn a_clock_that_goes_back_stops_nothing(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let runs = [world.submit(&plan).await.id, world.submit(&plan).await.id];
     let mut request = world.request_of(worker);
-    request.now = request.now - SECOND * 10;
+    request.clock = (crate::time_of(&request) - SECOND * 10).into();
     request.submits.push(world.new_run(&plan));
     request.claim = claim(9, 9);
     world.take(request).await;

@@ -2,10 +2,12 @@
 
 use super::{SECOND, due_of};
 use crate::{Sketch, World, chain, change, claim, one, plan};
+use std::sync::Arc;
 use std::time::Duration;
+use tidegate_core::Timestamp;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Kind, Reason, State};
-use tidegate_core::store::{Applied, Happened, NewRun, Told};
+use tidegate_core::store::{Applied, Clock, Happened, NewRun, Request, RequestId, Told};
 
 const INSTANT: Duration = Duration::from_micros(1);
 
@@ -225,4 +227,13 @@ pub async fn a_start_time_holds_back_only_what_comes_first(world: &mut World) {
     let task = world.claim_one(worker).await;
     world.tell(worker, change::succeed(&task)).await;
     assert_eq!(due_of(&world.life(run, 1).await), world.now());
+}
+
+pub async fn request_by_the_clock_of_the_store_gets_its_time(world: &mut World) {
+    let given = world.look().await;
+    assert_eq!(given.now, world.now());
+    let [first, second] = [1, 2].map(|id| Request::new(RequestId(u64::MAX / 2 + id), Clock::Store));
+    let first = world.store().request(Arc::new(first)).await.expect("a request can be taken").now;
+    let second = world.store().request(Arc::new(second)).await.expect("a request can be taken").now;
+    assert!(first <= second && first > Timestamp::default());
 }

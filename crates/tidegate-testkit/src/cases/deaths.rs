@@ -292,7 +292,8 @@ pub async fn a_roll_call_tells_a_worker_all_that_it_owns(world: &mut World) {
     request.claim = claim(1, 0);
     let reply = world.take(request).await;
     let new = &reply.claimed[0];
-    let (mut roll, new) = (reply.roll.clone(), (new.key, new.life.fence));
+    let mut roll: Vec<_> = reply.roll.iter().map(|owned| (owned.task, owned.fence)).collect();
+    let new = (new.key, new.life.fence);
     let mut owned = vec![(mine[0].key, Fence(1)), (mine[3].key, Fence(1)), new];
     roll.sort();
     owned.sort();
@@ -331,4 +332,19 @@ pub async fn who_goes_and_still_owns_something_is_taken_over_like_the_dead(world
     assert_eq!(world.recover(worker).await.recovered, 1);
     assert_eq!(dead(world).await, []);
     assert_eq!(world.kinds(run).await, [Kind::Ready]);
+}
+
+pub async fn dismissed_worker_is_told_that_it_is_unknown_and_claims_nothing(world: &mut World) {
+    let plan = one().build();
+    let worker = world.worker(&[&plan]).await;
+    world.submit(&plan).await;
+    let request = world.request_of(worker);
+    let known = world.take(request).await;
+    assert!(!known.is_unknown_worker);
+    world.store().dismiss(worker).await.expect("it can go");
+    let mut request = world.request_of(worker);
+    request.claim = claim(1, 1);
+    let reply = world.take(request).await;
+    assert!(reply.is_unknown_worker && reply.claimed.is_empty());
+    assert!(!world.look().await.is_unknown_worker, "a request of no worker");
 }

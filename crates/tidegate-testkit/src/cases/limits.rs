@@ -583,7 +583,7 @@ pub async fn who_is_put_behind_a_limit_by_a_clock_that_is_behind_is_let_through(
     let new = NewRun { not_before: Some(late), ..world.new_run(&plan) };
     let run = world.submit_run(new).await.id;
     let mut ahead = world.request();
-    ahead.now = late;
+    ahead.clock = late.into();
     world.take(ahead).await;
     assert!(world.claim(worker, 9).await.is_empty(), "it is found, and the limit is full");
     assert_eq!(standing(world, "api").await, (1, 1));

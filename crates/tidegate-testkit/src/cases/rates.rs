@@ -93,7 +93,7 @@ pub async fn who_goes_on_after_a_wait_counts_no_second_time_in_a_rate(world: &mu
 pub async fn a_clock_that_goes_back_stops_a_rate_for_two_stretches_at_most(world: &mut World) {
     let worker = crowd(world, Limit::new("api").rate(1, SECOND * 10), api(), 2).await;
     let mut ahead = world.request_of(worker);
-    (ahead.now, ahead.claim) = (world.now() + SECOND * 10, claim(1, 0));
+    (ahead.clock, ahead.claim) = ((world.now() + SECOND * 10).into(), claim(1, 0));
     assert_eq!(world.take(ahead).await.claimed.len(), 1);
     let reply = world.claim_with(worker, claim(9, 0)).await;
     assert_eq!((reply.claimed.len(), reply.alarm), (0, Some(world.now() + SECOND * 20)));
@@ -102,7 +102,7 @@ pub async fn a_clock_that_goes_back_stops_a_rate_for_two_stretches_at_most(world
     // By an hour it is not by a little.
     world.submit(&api().build()).await;
     let mut back = world.request_of(worker);
-    (back.now, back.claim) = (Timestamp::from_micros(0), claim(1, 0));
+    (back.clock, back.claim) = (Timestamp::from_micros(0).into(), claim(1, 0));
     assert_eq!(world.take(back).await.claimed.len(), 1);
 }
 

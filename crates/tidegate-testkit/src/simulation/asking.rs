@@ -7,6 +7,7 @@ use super::world::{Asked, Checked, World};
 use std::fmt;
 use std::sync::Arc;
 use tidegate_core::dispatcher::{End, Input, Said, SubmitError, Ticket};
+use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Event, Fence, WorkerId};
 use tidegate_core::store::{
     Applied, Bytes, Change, NewRun, Operation, OperationOutcome, Parent, Refusal, Request, Store,
@@ -152,10 +153,11 @@ impl World {
         let fence = if is_over { life.fence } else { Fence(life.fence.0 - 1) };
         self.summary.lies += 1;
         self.trace.add(format_args!("somebody says of {} that {} succeeds", task.0, fence.0));
+        let index = self.ledger.place(task).map_or(TaskIndex::from_u32(0), |(_, index)| index);
         let mut request = Request::new(self.request_id(), self.now);
-        request.changes.push(Change::new(task, Event::Succeed { fence }));
+        request.changes.push(Change::new(task, index, Event::Succeed { fence }));
         let limits = WaitOp::Retake(1);
-        request.changes.push(Change { waits: vec![limits], ..Change::none(task, fence) });
+        request.changes.push(Change { waits: vec![limits], ..Change::none(task, index, fence) });
         if let Some((execution, items)) = self.ledger.fan_out(task) {
             request.submits.push(items_of(execution, (task, fence), &items));
         }

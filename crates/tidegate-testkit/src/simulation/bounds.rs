@@ -46,7 +46,12 @@ impl Bounds {
             let fence = claimed.life.fence;
             if self.claims.insert(claimed.key, fence) != Some(fence) {
                 for (limit, units) in ledger.uses_of(claimed.key) {
-                    self.begins(limit, units, request.now, ledger.is_late(request.now))?;
+                    self.begins(
+                        limit,
+                        units,
+                        crate::time_of(request),
+                        ledger.is_late(crate::time_of(request)),
+                    )?;
                 }
             }
         }

@@ -195,7 +195,7 @@ impl Ledger {
     }
 
     /// The run of a task, and its place there.
-    fn place(&self, task: TaskKey) -> Option<(RunId, TaskIndex)> {
+    pub(super) fn place(&self, task: TaskKey) -> Option<(RunId, TaskIndex)> {
         let (first, run) = self.places.range(..=task.0).next_back()?;
         let at = u32::try_from(task.0 - first).ok()?;
         let count = self.runs[run].plan.task_count();
@@ -296,10 +296,10 @@ impl Ledger {
         request: &Request,
         reply: &Reply,
     ) -> Result<(), String> {
-        if self.is_late(request.now) {
+        if self.is_late(crate::time_of(request)) {
             self.late = self.latest;
         }
-        self.latest = self.latest.max(Some(request.now));
+        self.latest = self.latest.max(Some(crate::time_of(request)));
         for operation in &request.operations {
             self.note(operation);
         }

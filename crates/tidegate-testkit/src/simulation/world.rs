@@ -382,6 +382,9 @@ impl World {
                 self.summary.asked_again += 1;
                 process.ask_again((task, fence));
             }
+            Todo::WorkerUnknown => {
+                return Err(format!("w{} lives, and the store does not know it", process.id.0));
+            }
             Todo::RetryAfter(pause, _) => process.retry_after(pause, now),
         }
         Ok(())

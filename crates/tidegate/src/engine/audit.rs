@@ -113,7 +113,7 @@ impl Engine {
     async fn repair_one(&self, repair: Repair) -> Result<bool, StoreError> {
         let operations = vec![Operation::Repair(repair)];
         let id = RequestId(fastrand::u64(1..1 << 63));
-        let request = Request { operations, ..Request::new(id, self.shared.now()) };
+        let request = Request { operations, ..Request::new(id, self.shared.clock.request_clock()) };
         let reply = self.shared.store.request(Arc::new(request)).await?;
         Ok(reply.operations.contains(&OperationOutcome::Yes))
     }

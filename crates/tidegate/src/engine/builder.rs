@@ -2,11 +2,12 @@
 
 mod look;
 
+use super::clock::{EngineClock, GivenClock};
 use super::monitor::Monitors;
 use super::retention::{self, Retention};
 use super::worker::Worker;
 use super::workflows::{Find, Workflows};
-use super::{Clock, Engine, Shared, Watch, event, monitor};
+use super::{Engine, Shared, Watch, event, monitor};
 use crate::context::States;
 use crate::slot::SlotPool;
 #[cfg(unix)]
@@ -28,8 +29,8 @@ use tidegate_core::load::{Sample, StartBelow};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::LimitUse;
 use tidegate_core::store::{
-    CHILD_DEPTH_MAX, Knows, NewWorker, Operation, OperationOutcome, Request, RequestId, Store,
-    StoreError,
+    CHILD_DEPTH_MAX, Clock, Knows, NewWorker, Operation, OperationOutcome, Request, RequestId,
+    Store, StoreError,
 };
 use tokio::sync::{broadcast, mpsc, watch};
 
@@ -280,7 +281,7 @@ pub struct EngineBuilder {
     find: Option<Arc<Find>>,
     limits: Vec<Limit>,
     states: States,
-    clock: Clock,
+    clock: Option<GivenClock>,
     watch: Watch,
     load: monitor::Source,
 }
@@ -299,7 +300,7 @@ impl EngineBuilder {
             find: None,
             limits: Vec::new(),
             states: States::default(),
-            clock: Arc::new(|| Timestamp::from(SystemTime::now())),
+            clock: None,
             watch: Watch::default(),
             load: monitor::meter(),
         }
@@ -460,7 +461,7 @@ impl EngineBuilder {
     /// Where the wall-clock time comes from, for tests.
     #[doc(hidden)]
     pub fn clock(mut self, clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        self.clock = Arc::new(clock);
+        self.clock = Some(Arc::new(clock));
         self
     }
 
@@ -523,12 +524,13 @@ impl EngineBuilder {
             None => Knows::These(known(&workflows)),
         };
         let store = open(self.store).await?;
-        declare(&*store, self.limits, (self.clock)()).await?;
+        let clock = EngineClock::new(self.clock);
+        declare(&*store, self.limits, clock.request_clock()).await?;
         check_limits(&*store, &workflows).await?;
         let start_below = self.config.start_below;
-        let monitors = Monitors::new(self.load, start_below, (self.clock)()).await;
+        let monitors = Monitors::new(self.load, start_below, clock.read_time()).await;
         let worker = NewWorker {
-            now: (self.clock)(),
+            now: clock.read_time(),
             name: format!("process {}", std::process::id()),
             queues: if serves { self.config.queues.clone() } else { Vec::new() },
             knows,
@@ -568,7 +570,7 @@ impl EngineBuilder {
             slots: self.config.slots..=self.config.most_slots(),
             closing: watch::channel(Default::default()).0,
             health: Default::default(),
-            clock: self.clock,
+            clock,
             park_after: self.config.park_after,
             watch: self.watch,
             waiting_max: self.config.waiting_max,
@@ -630,7 +632,7 @@ fn by_name(
 }
 
 /// Declares limits. What a limit is that is there already is somebody's decision, and stays.
-async fn declare(store: &dyn Store, limits: Vec<Limit>, now: Timestamp) -> Result<(), StartError> {
+async fn declare(store: &dyn Store, limits: Vec<Limit>, clock: Clock) -> Result<(), StartError> {
     for limit in &limits {
         limit.check().map_err(StartError::Limit)?;
     }
@@ -639,7 +641,7 @@ async fn declare(store: &dyn Store, limits: Vec<Limit>, now: Timestamp) -> Resul
     }
     let operations = limits.iter().cloned().map(Operation::Declare).collect();
     let id = RequestId(fastrand::u64(1..1 << 63));
-    let reply = store.request(Arc::new(Request { operations, ..Request::new(id, now) })).await?;
+    let reply = store.request(Arc::new(Request { operations, ..Request::new(id, clock) })).await?;
     for (limit, granted) in limits.iter().zip(reply.operations) {
         if granted == OperationOutcome::Differs {
             let (name, wanted) = (limit.name(), limit.to_string());
@@ -715,7 +717,7 @@ async fn open(place: Place) -> Result<Arc<dyn Store>, StartError> {
         Place::Address(address) => address,
     };
     match address.split_once(':') {
-        Some(("memory", "")) => Ok(Arc::new(MemoryStore::default())),
+        Some(("memory", "")) => Ok(Arc::new(MemoryStore::with_clock(|| SystemTime::now().into()))),
         #[cfg(feature = "sqlite")]
         Some(("sqlite", path)) if let Some((path, options)) = sqlite_options(path) => {
             let path = path.to_owned();

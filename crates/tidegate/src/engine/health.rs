@@ -93,6 +93,19 @@ impl Shared {
     }
 }
 
+/// The store counts the worker as dead.
+#[derive(Debug)]
+pub(super) struct UnknownWorker;
+
+impl fmt::Display for UnknownWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it does not know this worker any more, and others take its tasks over; ")?;
+        f.write_str("start the engine again")
+    }
+}
+
+impl std::error::Error for UnknownWorker {}
+
 /// The store has not answered a request for this long.
 #[derive(Debug)]
 pub(super) struct NoAnswer(pub(super) Duration);

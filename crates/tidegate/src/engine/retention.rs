@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use std::{fs, io};
-use tidegate_core::retention::{Aged, Prune, Pruned as Step};
-use tidegate_core::store::{Store, StoreError};
+use tidegate_core::retention::{Aged, PRUNE_MAX, Prune, Pruned as Step};
+use tidegate_core::store::{Request, RequestId, Store, StoreError};
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -32,6 +32,12 @@ const RESTS: u32 = 9;
 
 /// Whoever asks for it rests as long as a step has taken.
 const RESTS_ASKED: u32 = 1;
+
+/// Time that a step may take, queueing included: other requests wait meanwhile.
+const STEP_TIME: Duration = Duration::from_millis(4);
+
+/// Rows of the first step, and of every step on a slow machine.
+const FEW_ROWS: u32 = 50;
 
 /// For how long what is over is kept. What is `None` is kept for ever, which is the default.
 ///
@@ -152,6 +158,18 @@ async fn unless<T>(stop: impl Future<Output = ()>, work: impl Future<Output = T>
     .await
 }
 
+async fn take_step(shared: &Shared, step: Prune) -> Result<Step, StoreError> {
+    let id = RequestId(fastrand::u64(1..1 << 63));
+    let request = Request { prune: Some(step), ..Request::new(id, shared.clock.request_clock()) };
+    Ok(shared.store.request(Arc::new(request)).await?.pruned)
+}
+
+/// The rows of the next step, so that it takes about [`STEP_TIME`].
+fn adapt_rows(rows: u32, took: Duration) -> u32 {
+    let rows = if took > STEP_TIME { rows / 2 } else { rows.saturating_mul(2) };
+    rows.clamp(FEW_ROWS, PRUNE_MAX)
+}
+
 /// Prunes all there is, with so many rests.
 async fn round(shared: &Shared, retention: Retention, rests: u32) -> Result<Pruned, StoreError> {
     let now = shared.now();
@@ -160,12 +178,14 @@ async fn round(shared: &Shared, retention: Retention, rests: u32) -> Result<Prun
     let Retention { runs, events, signals, .. } = retention;
     for (what, age) in [(Aged::Runs, runs), (Aged::Events, events), (Aged::Signals, signals)] {
         let Some(age) = age else { continue };
-        let mut next = Some(Prune::new(what, now - age));
+        let mut next = Some(Prune { most: FEW_ROWS, ..Prune::new(what, now - age) });
         while let Some(step) = next {
             let began = Instant::now();
-            let came = store.prune(step).await?;
-            let rest = began.elapsed() * rests;
-            next = step.after(&came);
+            let came = take_step(shared, step).await?;
+            let took = began.elapsed();
+            let rest = took * rests;
+            let most = adapt_rows(step.most, took);
+            next = step.after(&came).map(|next| Prune { most, ..next });
             pruned.add(&came);
             if let Some(logs) = logs {
                 let folders = came.runs.iter().map(|run| folder_of(logs, *run));

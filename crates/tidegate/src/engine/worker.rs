@@ -9,7 +9,7 @@ mod closing;
 
 use self::closing::ClosingState;
 use super::event::{Event, What};
-use super::health::NoAnswer;
+use super::health::{NoAnswer, UnknownWorker};
 use super::hook::Hook;
 use super::look::{Seen, look};
 use super::monitor::Beside;
@@ -36,8 +36,8 @@ use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::load::Reached;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Bytes, Claimed, Ended, Happened, News, OperationOutcome, Record, Reply, Request, RequestId,
-    RunKey, StoreError, Submitted, TaskKey,
+    Bytes, Claimed, Clock, Ended, Happened, News, OperationOutcome, Record, Reply, Request,
+    RequestId, RunKey, StoreError, Submitted, TaskKey,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
@@ -161,6 +161,7 @@ impl Worker {
     ) -> Self {
         let dispatcher = Dispatcher::new(id, in_memory_max)
             .with_waiting_max(shared.waiting_max)
+            .with_store_clock(shared.clock.request_clock() == Clock::Store)
             .with_child_depth_max(shared.child_depth_max)
             .with_ahead_min(ahead_min);
         Worker {
@@ -539,6 +540,11 @@ impl Worker {
             }
             Todo::Recorded(record, plan) => self.recorded(&record, &plan),
             Todo::RunEnded(ended) => self.run_ended(ended),
+            Todo::WorkerUnknown => {
+                let error = StoreError::Unusable(Arc::new(UnknownWorker));
+                tracing::error!(%error, "this engine claims nothing any more");
+                self.note_store_health(Some(error));
+            }
             Todo::RetryAfter(pause, error) => {
                 tracing::warn!(%error, ?pause, "the store did not take a request; trying again");
                 self.retry_at = Some(Instant::now() + pause);
@@ -684,12 +690,18 @@ impl Worker {
             self.metrics.requests_total += 1;
             self.metrics.request_items_total += items as u64;
             self.metrics.request_time += since.elapsed();
+            if let Ok(reply) = &answer {
+                self.shared.clock.follow_store(reply.now, since.elapsed());
+            }
         }
         self.linger_until = Instant::now() + LINGER;
         let is_taken = answer.is_ok();
+        let is_known = answer.as_ref().is_ok_and(|reply| !reply.is_unknown_worker);
         self.dispatcher.handle(Input::Answered(answer));
-        if is_taken {
+        if is_known {
             self.note_store_health(None);
+        }
+        if is_taken {
             self.ending.retain(|entry| self.dispatcher.owns_claim(entry.key, entry.fence));
         }
         // A request that is to be handed in again keeps its units.

@@ -5,6 +5,7 @@ use crate::audit::Stray;
 use crate::delta::PauseChange;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
+use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
 use crate::rows::{Owned, Payload, Place, Row};
 use crate::store::{Bytes, RunKey, Scope, TaskKey};
 use crate::wait::{WaitId, Waiting};
@@ -55,6 +56,7 @@ impl<L: Loader> Overlay<'_, L> {
         load_blocked_tasks(limit: &LimitKey, max: u32) -> Vec<(Timestamp, TaskKey)> =
             Want::BlockedOn { limit: limit.clone(), max } => Ordered;
         load_blocked_keys(name: &str) -> Vec<LimitKey> = Want::BlockedKeys(name.into()) => LimitKeys;
+        load_now() -> Timestamp = Want::Now => Time;
         load_place(task: TaskKey) -> Option<Place> = Want::Place(task) => Place;
         load_is_paused(scope: &Scope) -> bool = Want::IsPaused(scope.clone()) => Flag;
         load_is_queue_paused(queue: &Arc<str>) -> bool =
@@ -86,6 +88,13 @@ impl<L: Loader> Overlay<'_, L> {
             Want::Notifications(worker) => TaskKeys;
         load_is_misfiled(task: TaskKey) -> bool = Want::IsMisfiled(task) => Flag;
         load_has_orphans(orphan: &Stray) -> bool = Want::HasOrphans(orphan.clone()) => Flag;
+        load_pruning_run(max: u32) -> Option<RunRows> = Want::PruningRun { max } => RunRows;
+        load_old_runs(from: i64, before: Timestamp, max: u32) -> Vec<OldRun> =
+            Want::OldRuns { from, before, max } => OldRuns;
+        load_old_records(from: u64, max: u32) -> Vec<OldRecord> =
+            Want::OldRecords { from, max } => OldRecords;
+        load_old_signals(from: u64, max: u32) -> Vec<OldSignal> =
+            Want::OldSignals { from, max } => OldSignals;
         load_task_numbers(nth: u32, count: u32) -> i64 = Want::TaskNumbers { nth, count } => Number;
         load_signal_number(nth: u32) -> i64 = Want::SignalNumber { nth } => Number;
         load_ready(

@@ -3,7 +3,7 @@
 use super::{Engine, EngineBuilder, StartError, open};
 use crate::engine::shutdown::{ShutdownReport, Stage};
 use crate::engine::workflows::Workflows;
-use crate::engine::{Shared, event};
+use crate::engine::{EngineClock, Shared, event};
 use crate::slot::SlotPool;
 use std::sync::Arc;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -59,7 +59,7 @@ impl EngineBuilder {
             slots: self.config.slots..=self.config.most_slots(),
             closing: watch::channel(closed).0,
             health: Default::default(),
-            clock: self.clock,
+            clock: EngineClock::new(self.clock),
             park_after: self.config.park_after,
             watch: self.watch,
             waiting_max: self.config.waiting_max,

@@ -17,10 +17,10 @@ use tidegate::{
 use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::{Event, Kind, Reason, WorkerId};
 use tidegate_core::limit::LimitState;
-use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
-    Answer, Bytes, Claim, Counts, Finding, Happened, NewWorker, Record, Reply, Request, RequestId,
-    RunKey, RunSummary, RunView, RunsPage, Store, StoreError, TaskKey, Unserved, WorkerView,
+    Answer, Bytes, Claim, Clock, Counts, Finding, Happened, NewWorker, Record, Reply, Request,
+    RequestId, RunKey, RunSummary, RunView, RunsPage, Store, StoreError, TaskKey, Unserved,
+    WorkerView,
 };
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
@@ -342,10 +342,6 @@ impl Store for Faulty {
         self.inner.audit()
     }
 
-    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
-        self.inner.prune(step)
-    }
-
     fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
         self.inner.backup(to)
     }
@@ -534,7 +530,7 @@ on_every_store! {
         let stray = &runs[2];
         assert_eq!(life(engine.store(), stray.id()).await.state.kind(), Kind::Ready);
         // A claim of which this worker never hears.
-        let mut request = Request::new(RequestId(1), std::time::SystemTime::now().into());
+        let mut request = Request::new(RequestId(1), Clock::Store);
         request.worker = *faulty.worker.lock().unwrap();
         request.claim = Claim { units: 1, ahead: 0, heaviest: 1, room: u32::MAX };
         let taken = faulty.inner.request(Arc::new(request)).await.unwrap();

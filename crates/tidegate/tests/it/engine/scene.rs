@@ -13,7 +13,6 @@ use tidegate_core::explain::Looked;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::limit::LimitState;
-use tidegate_core::retention::{Prune, Pruned};
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
     RunsPage, Store, TaskKey, Unserved, WorkerView,
@@ -225,6 +224,15 @@ impl Store for Spy {
             let events = request.changes.iter().flat_map(|change| change.events.clone());
             self.told.lock().unwrap().extend(events);
             let held = self.held.lock().unwrap().take_if(|(like_this, _)| like_this(&request));
+            let _inside = request.prune.map(|_| Inside::of(&self.pruning));
+            if request.prune.is_some() {
+                let how = std::mem::take(&mut *self.prunes.lock().unwrap());
+                match how {
+                    Prunes::Well => {}
+                    Prunes::Stuck => std::future::pending().await,
+                    Prunes::Panics => panic!("as the test wants it"),
+                }
+            }
             let answer = self.inner.request(request).await;
             if let Some((_, release)) = held {
                 self.holding.store(true, Ordering::SeqCst);
@@ -293,18 +301,6 @@ impl Store for Spy {
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.inner.audit()
-    }
-
-    fn prune(&self, step: Prune) -> Answer<'_, Pruned> {
-        Box::pin(async move {
-            let _inside = Inside::of(&self.pruning);
-            let how = std::mem::take(&mut *self.prunes.lock().unwrap());
-            match how {
-                Prunes::Well => self.inner.prune(step).await,
-                Prunes::Stuck => std::future::pending().await,
-                Prunes::Panics => panic!("as the test wants it"),
-            }
-        })
     }
 
     fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
