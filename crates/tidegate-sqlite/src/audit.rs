@@ -20,8 +20,8 @@ pub(crate) use files::files;
 
 use crate::columns::{self, Stored, worker_id};
 use crate::error::Error;
+use crate::loader::RowLoader;
 use crate::open::Place;
-use crate::reader::{Reading, Snapshot};
 use crate::sql::{RECORDS_OF_RUN, SELECT_TASK_AND_PLACE};
 use rusqlite::{OptionalExtension, Statement};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -42,23 +42,25 @@ pub(crate) fn audit(place: &Place) -> Result<Vec<Finding>, Error> {
     place.check()?;
     // Whoever can ask for this is neither stopped nor hangs.
     place.locks.give_sign();
-    let mut reading = Reading::open(place)?;
-    let silent = workers::silent(&reading.connection, place)?;
+    let connection = place.open_reader()?;
+    let mut reading = RowLoader::new(&connection, place)?;
+    let silent = workers::silent(reading.connection, place)?;
     let (mut findings, mut waits_for) = (Vec::new(), WaitsFor::new());
     let mut next = Some(i64::MIN);
     while let Some(first) = next
         && findings.len() < FINDINGS_MAX
     {
-        next = reading
-            .at_once(|snapshot| Step::new(snapshot, &mut findings, &mut waits_for)?.look(first))?;
+        next = reading.read_snapshot(|snapshot| {
+            Step::new(snapshot, &mut findings, &mut waits_for)?.look(first)
+        })?;
     }
     waits::cycles(&mut reading, &waits_for, &mut findings)?;
     limits::all(&mut reading, &mut findings)?;
     keys::all(&mut reading, &mut findings)?;
-    waits::words(&reading.connection, &mut findings)?;
-    workers::strays(&reading.connection, &mut findings)?;
-    workers::unknown(&reading.connection, place, &mut findings)?;
-    workers::still_silent(&reading.connection, place, silent, &mut findings)?;
+    waits::words(reading.connection, &mut findings)?;
+    workers::strays(reading.connection, &mut findings)?;
+    workers::unknown(reading.connection, place, &mut findings)?;
+    workers::still_silent(reading.connection, place, silent, &mut findings)?;
     Ok(findings)
 }
 
@@ -76,7 +78,7 @@ type Lane = (String, String, String, u32);
 
 /// Some runs, in one transaction.
 struct Step<'s, 'r> {
-    snapshot: &'s mut Snapshot<'r>,
+    snapshot: &'s mut RowLoader<'r>,
     /// Those that were looked up.
     lanes: HashMap<i64, Option<Lane>>,
     findings: &'s mut Vec<Finding>,
@@ -91,7 +93,7 @@ struct Step<'s, 'r> {
 
 impl<'s, 'r> Step<'s, 'r> {
     fn new(
-        snapshot: &'s mut Snapshot<'r>,
+        snapshot: &'s mut RowLoader<'r>,
         findings: &'s mut Vec<Finding>,
         waits_for: &'s mut WaitsFor,
     ) -> Result<Self, Error> {
@@ -341,7 +343,7 @@ impl<'s, 'r> Step<'s, 'r> {
     }
 }
 
-fn find_lane(snapshot: &Snapshot<'_>, lane: i64) -> rusqlite::Result<Option<Lane>> {
+fn find_lane(snapshot: &RowLoader<'_>, lane: i64) -> rusqlite::Result<Option<Lane>> {
     let select = "SELECT workflow.queue, workflow.name, lane.task, lane.weight FROM lane \
                   JOIN workflow ON workflow.id = lane.workflow WHERE lane.id = ?1";
     let lane = snapshot

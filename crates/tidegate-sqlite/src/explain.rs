@@ -4,9 +4,8 @@
 
 use crate::columns::{self, timestamp, worker_id};
 use crate::error::Error;
-use crate::ledger::{QUEUE, RUN, STORE};
 use crate::limits::{self, GATES};
-use crate::reader::{Reading, Snapshot};
+use crate::loader::{QUEUE, RUN, RowLoader, STORE};
 use crate::sql::{NEXT_LANE, SELECT_TASK, WORKER_FOR};
 use crate::waits;
 use rusqlite::OptionalExtension;
@@ -14,7 +13,6 @@ use std::time::Duration;
 use tidegate_core::Timestamp;
 use tidegate_core::explain::{Candidate, Looked, Reads, look};
 use tidegate_core::graph::TaskIndex;
-use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::rows::{Corrupt, Gate, Payload, Row};
 use tidegate_core::store::{Bytes, Happened, Scope, TaskKey};
@@ -61,19 +59,18 @@ const RECENT: &str = "SELECT record.at - record.begun_at FROM record \
      WHERE record.seq > (SELECT max(seq) FROM record) - ?2 AND record.what = ?3 \
      AND record.begun_at IS NOT NULL AND task.lane = (SELECT lane FROM task WHERE key = ?1)";
 
-impl Reading {
+impl RowLoader<'_> {
     /// Why a task is not running, as far as the store knows.
     pub(crate) fn explain(
         &mut self,
         task: TaskKey,
         now: Timestamp,
-        is_alive: impl Fn(WorkerId) -> bool,
     ) -> Result<Option<Looked>, Error> {
-        self.at_once(|snapshot| {
+        self.read_snapshot(|snapshot| {
             let mut select = snapshot.connection.prepare("SELECT id FROM worker ORDER BY id")?;
             let known = select.query_map([], |row| row.get(0))?;
             let mut alive = known.collect::<Result<Vec<_>, _>>()?;
-            alive.retain(|worker| is_alive(worker_id(*worker)));
+            alive.retain(|worker| snapshot.is_alive(worker_id(*worker)));
             look(&mut Looking { snapshot, alive }, task, now)
         })
     }
@@ -81,7 +78,7 @@ impl Reading {
 
 /// A snapshot, and the workers that live.
 struct Looking<'l, 'r> {
-    snapshot: &'l mut Snapshot<'r>,
+    snapshot: &'l mut RowLoader<'r>,
     alive: Vec<i64>,
 }
 

@@ -1,7 +1,7 @@
 //! What a worker can be given: which lanes it serves, what is paused, and several lanes as one.
 
 use crate::error::Error;
-use crate::sql::Statements;
+use crate::sql::LoadStatements;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Merge {
     /// The first of all. So many rows are read of a lane at once.
     pub(crate) fn next(
         &mut self,
-        sql: &mut Statements<'_>,
+        sql: &mut LoadStatements<'_>,
         rows: usize,
     ) -> Result<Option<Ready>, Error> {
         let Some(Reverse((next, at))) = self.firsts.pop() else { return Ok(None) };
@@ -99,7 +99,7 @@ impl Front {
     /// The first tasks of a lane behind a gate, at most so many.
     pub(crate) fn read(
         lane: (Gate, i64),
-        sql: &mut Statements<'_>,
+        sql: &mut LoadStatements<'_>,
         rows: usize,
     ) -> Result<Self, Error> {
         let mut front = Front { lane, rows: VecDeque::new(), last: START, more: true };
@@ -112,7 +112,7 @@ impl Front {
         self.rows.is_empty()
     }
 
-    fn fill(&mut self, sql: &mut Statements<'_>, rows: usize) -> Result<(), Error> {
+    fn fill(&mut self, sql: &mut LoadStatements<'_>, rows: usize) -> Result<(), Error> {
         let ((gate, lane), (order, key)) = (self.lane, self.last);
         let mut found = sql.ready.query((gate.code(), lane, order, key, rows as i64))?;
         while let Some(row) = found.next()? {

@@ -10,17 +10,20 @@
 //! - `store`: [`SqliteStore`] itself, which only passes on.
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
-//! - `ledger`, `rows`, `waits`, `limits`, `waiting`, `repair`: one transaction: the
-//!   rows that a request [loads](tidegate_core::want::Loader) and applies; `prune`: one that takes rows away.
-//! - `plans`, `lanes`: what the writer remembers between transactions.
+//! - `loader`, `rows`, `waits`, `limits`, `waiting`, `repair`: the rows that a request, a view or an
+//!   audit [loads](tidegate_core::want::Loader) in one transaction, on any connection.
+//! - `ledger`, `apply`: one transaction of the writer, and how a request's delta is written in it;
+//!   `prune`: one that removes rows.
+//! - `plans`, `lanes`: parts of what a connection remembers between transactions.
 //! - `sql`, `columns`: the statements, and rows from and to columns.
-//! - `reader`, `explain`, `audit`, `backup`: reading.
+//! - `reader`: the threads that read; `views`, `explain`, `audit`, `backup`: what they read.
 //! - `private`: how files beside the database are opened.
 //! - `lock`, `bell`: which workers are alive; whose turn it is to write; how a worker hears of others.
 //!
 //! Invariants: nothing here knows what a state means; nothing is answered before it is committed;
 //! what is remembered between transactions is forgotten when one is rolled back.
 
+mod apply;
 mod audit;
 mod backup;
 mod bell;
@@ -30,6 +33,7 @@ mod explain;
 mod lanes;
 mod ledger;
 mod limits;
+mod loader;
 mod lock;
 mod migrate;
 mod mounts;
@@ -42,6 +46,7 @@ mod repair;
 mod rows;
 mod sql;
 mod store;
+mod views;
 mod waiting;
 mod waits;
 mod writer;

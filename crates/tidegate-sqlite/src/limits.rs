@@ -1,4 +1,4 @@
-//! Limits, who holds them and who stands behind them, in a transaction of the writer.
+//! Limits, who holds them and who stands behind them.
 //!
 //! A limit for one key has a number from the first time that somebody holds it, stands behind it or
 //! begins under it. Who asks about one without a number is told that there is nothing.
@@ -6,6 +6,7 @@
 use crate::columns::timestamp;
 use crate::error::Error;
 use crate::ledger::Ledger;
+use crate::loader::RowLoader;
 use rusqlite::{OptionalExtension, Row as Columned};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,9 +34,9 @@ pub(crate) fn read(row: &Columned<'_>) -> rusqlite::Result<Limit> {
     Ok(limit)
 }
 
-impl Ledger<'_> {
+impl RowLoader<'_> {
     pub(crate) fn find_limit(&mut self, name: &str) -> Result<Option<Limit>, Error> {
-        if let Some(known) = self.seen.limits.get(name) {
+        if let Some(known) = self.cache.limits.get(name) {
             return Ok(known.clone());
         }
         let limit = self.sql.limit.query_row([name], read).optional()?;
@@ -43,20 +44,11 @@ impl Ledger<'_> {
         Ok(limit)
     }
 
-    pub(crate) fn write_limit(&mut self, limit: &Limit) -> Result<(), Error> {
-        let rate = limit.most_in_time();
-        let per = rate.map(|rate| i64::try_from(rate.per.as_nanos()).unwrap_or(i64::MAX));
-        let units = rate.map(|rate| rate.units);
-        self.sql.set_limit.execute((limit.name(), limit.most_at_once(), units, per))?;
-        self.remember_limit(limit.name(), Some(limit.clone()));
-        Ok(())
-    }
-
     fn remember_limit(&mut self, name: &str, limit: Option<Limit>) {
-        if self.seen.limits.len() >= LIMITS_MAX {
-            self.seen.limits.clear();
+        if self.cache.limits.len() >= LIMITS_MAX {
+            self.cache.limits.clear();
         }
-        self.seen.limits.insert(name.to_owned(), limit);
+        self.cache.limits.insert(name.to_owned(), limit);
     }
 
     /// The number of a limit for its key, if it has one.
@@ -69,16 +61,6 @@ impl Ledger<'_> {
         if let Some(id) = id {
             self.catalog.add_limit(id, limit);
         }
-        Ok(id)
-    }
-
-    /// The number of a limit for its key; it is given one if it has none.
-    pub(crate) fn limit_id(&mut self, limit: &LimitKey) -> Result<i64, Error> {
-        if let Some(id) = self.find_limit_id(limit)? {
-            return Ok(id);
-        }
-        let id = self.sql.add_limit_key.insert((&*limit.name, &*limit.key))?;
-        self.catalog.add_limit(id, limit);
         Ok(id)
     }
 
@@ -108,30 +90,10 @@ impl Ledger<'_> {
         Ok(holds)
     }
 
-    pub(crate) fn write_hold(&mut self, task: TaskKey, hold: &Hold) -> Result<(), Error> {
-        let id = self.limit_id(&hold.limit)?;
-        self.sql.hold.execute((task.0, id, hold.units, hold.since.as_micros()))?;
-        Ok(())
-    }
-
-    pub(crate) fn delete_hold(&mut self, task: TaskKey, limit: &LimitKey) -> Result<(), Error> {
-        if let Some(id) = self.find_limit_id(limit)? {
-            self.sql.let_go.execute((task.0, id))?;
-        }
-        Ok(())
-    }
-
     pub(crate) fn begun_under(&mut self, limit: &LimitKey) -> Result<Vec<(Timestamp, u32)>, Error> {
         let Some(id) = self.find_limit_id(limit)? else { return Ok(Vec::new()) };
         let begun = self.sql.begun.query_map([id], |row| Ok((timestamp(row.get(0)?), row.get(1)?)));
         Ok(begun?.collect::<rusqlite::Result<_>>()?)
-    }
-
-    pub(crate) fn write_rate_event(&mut self, event: &RateEvent) -> Result<(), Error> {
-        let id = self.limit_id(&event.limit)?;
-        self.sql.forget_begun.execute((id, event.forget_before.as_micros()))?;
-        self.sql.note_begun.execute((id, event.at.as_micros(), event.units))?;
-        Ok(())
     }
 
     // ----------------------------------------------------------------------- who stands behind --
@@ -176,11 +138,11 @@ impl Ledger<'_> {
 
     /// The earliest alarm of all limits. Asked in every request, and so remembered.
     pub(crate) fn first_limit_alarm(&mut self) -> Result<Option<Timestamp>, Error> {
-        if let Some(first) = self.seen.limit_alarm {
+        if let Some(first) = self.cache.limit_alarm {
             return Ok(first);
         }
         let first = self.sql.first_limit_alarm.query_row([], |row| row.get::<_, Option<i64>>(0))?;
-        Ok(*self.seen.limit_alarm.insert(first.map(timestamp)))
+        Ok(*self.cache.limit_alarm.insert(first.map(timestamp)))
     }
 
     pub(crate) fn alarm_of_limit(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, Error> {
@@ -192,17 +154,6 @@ impl Ledger<'_> {
         Ok(alarm.map(timestamp))
     }
 
-    pub(crate) fn write_limit_alarm(
-        &mut self,
-        limit: &LimitKey,
-        alarm: Option<Timestamp>,
-    ) -> Result<(), Error> {
-        let id = self.limit_id(limit)?;
-        self.sql.set_limit_alarm.execute((id, alarm.map(Timestamp::as_micros)))?;
-        self.seen.limit_alarm = None;
-        Ok(())
-    }
-
     pub(crate) fn limits_due(&mut self, now: Timestamp, max: u32) -> Result<Vec<LimitKey>, Error> {
         if self.first_limit_alarm()?.is_none_or(|first| first > now) {
             return Ok(Vec::new());
@@ -210,5 +161,57 @@ impl Ledger<'_> {
         let ids = self.sql.due_limits.query_map((now.as_micros(), max), |row| row.get(0))?;
         let ids = ids.collect::<rusqlite::Result<Vec<_>>>()?;
         ids.into_iter().map(|id| self.limit_of(id)).collect()
+    }
+}
+
+impl Ledger<'_> {
+    pub(crate) fn write_limit(&mut self, limit: &Limit) -> Result<(), Error> {
+        let rate = limit.most_in_time();
+        let per = rate.map(|rate| i64::try_from(rate.per.as_nanos()).unwrap_or(i64::MAX));
+        let units = rate.map(|rate| rate.units);
+        self.sql.set_limit.execute((limit.name(), limit.most_at_once(), units, per))?;
+        self.loader.remember_limit(limit.name(), Some(limit.clone()));
+        Ok(())
+    }
+
+    /// The number of a limit for its key; it is given one if it has none.
+    pub(crate) fn limit_id(&mut self, limit: &LimitKey) -> Result<i64, Error> {
+        if let Some(id) = self.loader.find_limit_id(limit)? {
+            return Ok(id);
+        }
+        let id = self.sql.add_limit_key.insert((&*limit.name, &*limit.key))?;
+        self.loader.catalog.add_limit(id, limit);
+        Ok(id)
+    }
+
+    pub(crate) fn write_hold(&mut self, task: TaskKey, hold: &Hold) -> Result<(), Error> {
+        let id = self.limit_id(&hold.limit)?;
+        self.sql.hold.execute((task.0, id, hold.units, hold.since.as_micros()))?;
+        Ok(())
+    }
+
+    pub(crate) fn delete_hold(&mut self, task: TaskKey, limit: &LimitKey) -> Result<(), Error> {
+        if let Some(id) = self.loader.find_limit_id(limit)? {
+            self.sql.let_go.execute((task.0, id))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_rate_event(&mut self, event: &RateEvent) -> Result<(), Error> {
+        let id = self.limit_id(&event.limit)?;
+        self.sql.forget_begun.execute((id, event.forget_before.as_micros()))?;
+        self.sql.note_begun.execute((id, event.at.as_micros(), event.units))?;
+        Ok(())
+    }
+
+    pub(crate) fn write_limit_alarm(
+        &mut self,
+        limit: &LimitKey,
+        alarm: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let id = self.limit_id(limit)?;
+        self.sql.set_limit_alarm.execute((id, alarm.map(Timestamp::as_micros)))?;
+        self.loader.cache.limit_alarm = None;
+        Ok(())
     }
 }

@@ -5,7 +5,8 @@
 
 use crate::columns::{run_id, timestamp};
 use crate::error::Error;
-use crate::ledger::{Ledger, RUN};
+use crate::ledger::Ledger;
+use crate::loader::{RUN, RowLoader};
 use rusqlite::{Connection, OptionalExtension, Statement};
 use std::ops::Range;
 use tidegate_core::Timestamp;
@@ -63,9 +64,9 @@ const DROP_SIGNAL: &str = "DELETE FROM signal WHERE seq = ?1";
 const NOTE_USED: &str = "INSERT INTO used (name, number) VALUES (?1, ?2) \
      ON CONFLICT (name) DO UPDATE SET number = max(number, ?2)";
 
-impl Ledger<'_> {
+impl RowLoader<'_> {
     pub(crate) fn pruning_run(&mut self, max: u32) -> Result<Option<RunRows>, Error> {
-        let connection = &self.opened.connection;
+        let connection = self.connection;
         let doomed = connection.query_row(DOOMED, [], |row| {
             Ok((RunKey(row.get(0)?), TaskKey(row.get(1)?)..TaskKey(row.get(2)?)))
         });
@@ -80,7 +81,7 @@ impl Ledger<'_> {
         before: Timestamp,
         max: u32,
     ) -> Result<Vec<OldRun>, Error> {
-        let connection = &self.opened.connection;
+        let connection = self.connection;
         let mut next_run = connection.prepare(NEXT_RUN)?;
         let mut weight = connection.prepare(WEIGHT)?;
         let mut old = Vec::new();
@@ -110,7 +111,7 @@ impl Ledger<'_> {
     }
 
     pub(crate) fn old_records(&mut self, from: u64, max: u32) -> Result<Vec<OldRecord>, Error> {
-        let mut select = self.opened.connection.prepare(RECORDS)?;
+        let mut select = self.connection.prepare(RECORDS)?;
         let old = select.query_map((from as i64, max), |row| {
             Ok(OldRecord {
                 seq: row.get::<_, i64>(0)? as u64,
@@ -123,7 +124,7 @@ impl Ledger<'_> {
     }
 
     pub(crate) fn old_signals(&mut self, from: u64, max: u32) -> Result<Vec<OldSignal>, Error> {
-        let mut select = self.opened.connection.prepare(SIGNALS)?;
+        let mut select = self.connection.prepare(SIGNALS)?;
         let old = select.query_map((from as i64, max), |row| {
             Ok(OldSignal {
                 number: row.get::<_, i64>(0)? as u64,
@@ -135,12 +136,15 @@ impl Ledger<'_> {
         Ok(old.collect::<rusqlite::Result<_>>()?)
     }
 
+}
+
+impl Ledger<'_> {
     pub(crate) fn remove_pruned(&mut self, delta: &Delta) -> Result<(), Error> {
         let Delta { pruned_runs, pruned_records, pruned_signals, .. } = delta;
         if pruned_runs.is_empty() && pruned_records.is_empty() && pruned_signals.is_empty() {
             return Ok(());
         }
-        let (last_task, last_record) = (self.last_task()?, self.last_record()?);
+        let (last_task, last_record) = (self.loader.last_task()?, self.loader.last_record()?);
         let connection = &self.opened.connection;
         remove_runs(connection, pruned_runs)?;
         let mut drop_record = connection.prepare(DROP_RECORD)?;

@@ -1,28 +1,28 @@
-//! The rows that a request works on, inside one transaction of the writer.
+//! The rows that a request or a view loads, inside one transaction.
 
-use crate::columns::{self, Stored, bind_changing, bind_lasting, bind_record, timestamp};
+use crate::columns::{self, Stored, timestamp};
 use crate::error::Error;
 use crate::lanes::{Front, Merge};
-use crate::ledger::{Ledger, QUEUE, RUN, STORE};
-use crate::sql::Statements;
+use crate::loader::{QUEUE, RUN, RowLoader, STORE};
+use crate::sql::LoadStatements;
 use rusqlite::OptionalExtension;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tidegate_core::delta::{Delta, PauseChange, TaskWrite};
+use tidegate_core::delta::PauseChange;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Fence, WorkerId};
-use tidegate_core::rows::{Gate, Owned, Payload, Place, Row};
-use tidegate_core::store::{Bytes, Record, RequestId, RunKey, Scope, TaskKey};
+use tidegate_core::rows::{Gate, Owned, Payload, Row};
+use tidegate_core::store::{Bytes, RequestId, RunKey, Scope, TaskKey};
 use tidegate_core::want::{Loaded, Loader, ServedTasks, Want};
 use tidegate_core::{RunId, Timestamp};
 
 /// The fewest rows that are read of a lane at once: a query costs as much as a few rows.
 const LANE_ROWS_MIN: usize = 16;
 
-impl Ledger<'_> {
+impl RowLoader<'_> {
     /// The last number given to a task.
     pub(crate) fn last_task(&mut self) -> Result<i64, Error> {
-        match self.seen.last_task {
+        match self.cache.last_task {
             Some(last) => Ok(last),
             None => Ok(self.sql.last_task.query_row([], |row| row.get(0))?),
         }
@@ -30,54 +30,26 @@ impl Ledger<'_> {
 
     /// The last number given to a record.
     pub(crate) fn last_record(&mut self) -> Result<i64, Error> {
-        match self.seen.last_record {
+        match self.cache.last_record {
             Some(last) => Ok(last),
             None => Ok(self.sql.last_record.query_row([], |row| row.get(0))?),
         }
     }
 
     /// The row of these columns.
-    fn row(&mut self, stored: Stored) -> Result<Row, Error> {
-        let Statements { plan, workflow, limit_key, .. } = &mut self.sql;
+    pub(crate) fn row(&mut self, stored: Stored) -> Result<Row, Error> {
+        let LoadStatements { plan, workflow, limit_key, .. } = &mut self.sql;
         let named = self.catalog.named(&stored, plan, workflow, limit_key)?;
         stored.row(named)
     }
 
-    /// The number of the limit behind which a task stands.
-    fn behind_id(&mut self, place: &Place) -> Result<Option<i64>, Error> {
-        place.behind.as_ref().map(|limit| self.limit_id(limit)).transpose()
-    }
-
-    /// A lane in which something can be claimed from now on.
-    fn opens(&mut self, write: &TaskWrite) -> Result<(), Error> {
-        let TaskWrite { row, place, queue, .. } = write;
-        let Some(gate) = place.gate.filter(|gate| gate.is_open()) else { return Ok(()) };
-        if gate == Gate::Awaited {
-            self.seen.awaited = Some(true);
-        }
-        if !self.seen.empty.is_empty() || self.stirred.has_others {
-            let lane = self.belongs(queue, &row.plan, row.index)?.lane;
-            self.seen.empty.remove(&(gate, lane));
-            self.stirred.lanes.insert(lane);
-        }
-        Ok(())
-    }
-
-    /// A task row was written.
-    fn note_written(&mut self, write: TaskWrite) -> Result<(), Error> {
-        self.may_wait(&write);
-        self.opens(&write)?;
-        self.seen.remember(write.row);
-        Ok(())
-    }
-
     /// The gates behind which there may be something to claim.
     fn open_gates(&mut self, only_awaited: bool) -> Result<Vec<Gate>, Error> {
-        let awaited = match self.seen.awaited {
+        let awaited = match self.cache.awaited {
             Some(awaited) => awaited,
             None => {
                 let awaited = self.sql.any_behind.exists([Gate::Awaited.code()])?;
-                *self.seen.awaited.insert(awaited)
+                *self.cache.awaited.insert(awaited)
             }
         };
         let open = (!only_awaited).then_some(Gate::Open);
@@ -85,7 +57,7 @@ impl Ledger<'_> {
     }
 }
 
-impl Loader for Ledger<'_> {
+impl Loader for RowLoader<'_> {
     type Stop = Error;
 
     fn load(&mut self, want: &Want) -> Result<Loaded, Error> {
@@ -148,78 +120,8 @@ impl Loader for Ledger<'_> {
     }
 }
 
-impl Ledger<'_> {
-    /// Writes a delta, and sets the numbers of its records.
-    pub(crate) fn apply_delta(&mut self, delta: &mut Delta) -> Result<(), Error> {
-        for limit in &delta.limits {
-            self.write_limit(limit)?;
-        }
-        for pause in &delta.pauses {
-            self.change_pause(pause)?;
-        }
-        for (task, waits) in &delta.waits {
-            for (id, wait) in waits {
-                match wait {
-                    Some(wait) => self.write_wait(*task, wait)?,
-                    None => self.delete_wait(*task, id)?,
-                }
-            }
-        }
-        for (number, signal) in &delta.signals {
-            self.write_signal(*number, signal)?;
-        }
-        for (task, holds) in &delta.holds {
-            for (limit, hold) in holds {
-                match hold {
-                    Some(hold) => self.write_hold(*task, hold)?,
-                    None => self.delete_hold(*task, limit)?,
-                }
-            }
-        }
-        for event in &delta.rate_events {
-            self.write_rate_event(event)?;
-        }
-        for (limit, alarm) in &delta.limit_alarms {
-            self.write_limit_alarm(limit, *alarm)?;
-        }
-        for (task, kind, bytes) in &delta.payloads {
-            self.keep_payload(*task, *kind, bytes)?;
-        }
-        for copy in &delta.payload_copies {
-            if let Some(bytes) = self.find_payload(copy.from, copy.kind)? {
-                self.keep_payload(copy.to, copy.kind, &bytes)?;
-            }
-        }
-        for record in &mut delta.records {
-            record.seq = self.add_record(record)?;
-        }
-        for write in delta.tasks.drain(..) {
-            if write.is_new {
-                self.insert_task(write)?;
-            } else {
-                self.update_task(write)?;
-            }
-        }
-        if let Some(worker) = delta.notified {
-            self.forget_words(worker)?;
-        }
-        for (worker, task) in &delta.notifications {
-            self.write_word(*worker, *task)?;
-        }
-        // With the notifications for them.
-        for worker in &delta.forgotten_workers {
-            self.forget_worker(*worker)?;
-        }
-        for (row, head) in &delta.refiled {
-            self.file_again(row, head)?;
-        }
-        for orphan in &delta.orphans {
-            self.remove_orphans(orphan)?;
-        }
-        self.remove_pruned(delta)
-    }
-
-    fn find_run(&mut self, run: RunId) -> Result<Option<RunKey>, Error> {
+impl RowLoader<'_> {
+    pub(crate) fn find_run(&mut self, run: RunId) -> Result<Option<RunKey>, Error> {
         let id = run.as_u128().to_be_bytes();
         Ok(self.sql.find.query_row([id], |row| row.get(0).map(RunKey)).optional()?)
     }
@@ -235,7 +137,7 @@ impl Ledger<'_> {
     }
 
     pub(crate) fn find_task(&mut self, task: TaskKey) -> Result<Option<Row>, Error> {
-        if let Some(row) = self.seen.recall(task) {
+        if let Some(row) = self.cache.recall(task) {
             return Ok(Some(row));
         }
         match self.sql.task.query_row([task.0], columns::read).optional()? {
@@ -244,11 +146,11 @@ impl Ledger<'_> {
         }
     }
 
-    fn find_tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Error> {
+    pub(crate) fn find_tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Error> {
         let Some(first) = self.sql.task.query_row([run.0], columns::read).optional()? else {
             return Ok(Vec::new());
         };
-        let count = self.catalog.plan(first.plan, &mut self.sql.plan)?.task_count();
+        let count = self.find_plan(first.plan)?.task_count();
         let keys = (run.0, run.0.saturating_add_unsigned(count as u64));
         let stored = self.sql.tasks.query_map(keys, columns::read)?;
         let stored = stored.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -297,7 +199,7 @@ impl Ledger<'_> {
         for lane in lanes {
             let front = Front::read(lane, &mut self.sql, rows.min(max as usize))?;
             if front.is_empty() {
-                self.seen.empty.insert(lane);
+                self.cache.empty.insert(lane);
             } else {
                 merge.add(front);
             }
@@ -315,8 +217,12 @@ impl Ledger<'_> {
         Ok(self.served(worker)?.map(|served| served.tasks.clone()))
     }
 
-    fn find_payload(&mut self, task: TaskKey, kind: Payload) -> Result<Option<Bytes>, Error> {
-        if let Some((last, input)) = &self.seen.input
+    pub(crate) fn find_payload(
+        &mut self,
+        task: TaskKey,
+        kind: Payload,
+    ) -> Result<Option<Bytes>, Error> {
+        if let Some((last, input)) = &self.cache.input
             && (*last, Payload::Input) == (task, kind)
         {
             return Ok(Some(input.clone()));
@@ -327,7 +233,7 @@ impl Ledger<'_> {
             .query_row((task.0, kind.code()), |row| Ok(Bytes::from(row.get_ref(0)?.as_blob()?)));
         let body = body.optional()?;
         if kind == Payload::Input {
-            self.seen.input = body.clone().map(|input| (task, input));
+            self.cache.input = body.clone().map(|input| (task, input));
         }
         Ok(body)
     }
@@ -354,47 +260,8 @@ impl Ledger<'_> {
 
     fn allocate_tasks(&mut self, tasks: u32) -> Result<RunKey, Error> {
         let last = self.last_task()?;
-        self.seen.last_task = Some(last + i64::from(tasks));
+        self.cache.last_task = Some(last + i64::from(tasks));
         Ok(RunKey(last + 1))
-    }
-
-    fn insert_task(&mut self, write: TaskWrite) -> Result<(), Error> {
-        let TaskWrite { row, queue, .. } = &write;
-        let belongs = self.belongs(queue, &row.plan, row.index)?;
-        let behind = self.behind_id(&write.place)?;
-        bind_changing(&mut self.sql.insert, &write, behind)?;
-        bind_lasting(&mut self.sql.insert, row, &belongs)?;
-        self.sql.insert.raw_execute()?;
-        if let Some(key) = row.head.as_ref().and_then(|head| head.key.as_deref()) {
-            self.sql.add_key.execute((belongs.workflow, key, row.key.0))?;
-        }
-        self.note_written(write)
-    }
-
-    fn update_task(&mut self, write: TaskWrite) -> Result<(), Error> {
-        let behind = self.behind_id(&write.place)?;
-        let update = match write.row.head {
-            Some(_) => &mut self.sql.update_first,
-            None => &mut self.sql.update,
-        };
-        bind_changing(update, &write, behind)?;
-        self.stirred.ended |= write.row.head.as_ref().is_some_and(|head| head.ended.is_some());
-        let updated = update.raw_execute()?;
-        assert_eq!(updated, 1, "a row that is replaced was there");
-        self.note_written(write)
-    }
-
-    fn keep_payload(&mut self, task: TaskKey, kind: Payload, bytes: &Bytes) -> Result<(), Error> {
-        self.sql.keep.execute((task.0, kind.code(), &**bytes))?;
-        Ok(())
-    }
-
-    fn add_record(&mut self, record: &Record) -> Result<u64, Error> {
-        let last = self.last_record()?;
-        bind_record(&mut self.sql.record, last + 1, record)?;
-        self.sql.record.raw_execute()?;
-        self.seen.last_record = Some(last + 1);
-        Ok(last as u64 + 1)
     }
 
     fn is_paused(&mut self, scope: &Scope) -> Result<bool, Error> {
@@ -404,22 +271,10 @@ impl Ledger<'_> {
     fn is_queue_paused(&mut self, queue: &str) -> Result<bool, Error> {
         Ok(self.paused()?.stops(queue))
     }
-
-    fn change_pause(&mut self, change: &PauseChange) -> Result<(), Error> {
-        let (scope, name) = pause_name(&change.scope);
-        let at = change.at.as_micros();
-        match change.begins {
-            true => self.sql.pause.execute((scope, name, at))?,
-            false => self.sql.unpause.execute((scope, name, at))?,
-        };
-        self.forget_paused();
-        self.stirred.unpaused |= !change.begins;
-        Ok(())
-    }
 }
 
-/// What a pause is kept under.
-fn pause_name(scope: &Scope) -> (i64, String) {
+/// The columns by which a pause is found.
+pub(crate) fn pause_name(scope: &Scope) -> (i64, String) {
     match scope {
         Scope::Run(run) => (RUN, run.to_string()),
         Scope::Queue(queue) => (QUEUE, queue.clone()),

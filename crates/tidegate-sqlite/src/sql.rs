@@ -1,4 +1,4 @@
-//! Every statement of the writer, prepared once and kept.
+//! The statements, prepared once for a connection and kept.
 //!
 //! A partial index serves a query only where the predicates agree to the letter; the test below
 //! shows which index each statement uses.
@@ -122,37 +122,34 @@ pub(crate) const LIMIT_STATES: &str = "SELECT key, in_use, waiting FROM (SELECT 
      FROM limit_key WHERE name = ?1 ORDER BY key) WHERE in_use > 0 OR waiting > 0";
 
 macro_rules! statements {
-    ($($(#[$doc:meta])* $name:ident = $sql:expr;)+) => {
-        /// The statements of the writer.
-        pub(crate) struct Statements<'c> {
+    ($(#[$about:meta])* $Name:ident: $($(#[$doc:meta])* $name:ident = $sql:expr;)+) => {
+        $(#[$about])*
+        pub(crate) struct $Name<'c> {
             $($(#[$doc])* pub(crate) $name: Statement<'c>,)+
         }
 
-        impl<'c> Statements<'c> {
+        impl<'c> $Name<'c> {
+            #[cfg(test)]
+            const ALL: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($name), $sql)),+];
+
             /// Prepares them all.
             pub(crate) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
-                Ok(Statements { $($name: connection.prepare($sql)?,)+ })
+                Ok($Name { $($name: connection.prepare($sql)?,)+ })
             }
         }
-
-        #[cfg(test)]
-        const ALL: &[(&str, &str)] = &[$((stringify!($name), $sql)),+];
     };
 }
 
 statements! {
-    begin = "BEGIN IMMEDIATE";
-    commit = "COMMIT";
-    rollback = "ROLLBACK";
+    /// The statements that load rows, on any connection.
+    LoadStatements:
     /// Another number than before: another connection has written.
     data_version = "PRAGMA data_version";
-    /// How long the log is, in pages.
-    log_size = "PRAGMA wal_checkpoint(NOOP)";
 
     find = "SELECT key FROM task WHERE run_id = ?1";
     find_key = "SELECT run_key.run FROM workflow JOIN run_key ON run_key.workflow = workflow.id \
                 WHERE workflow.queue = ?1 AND workflow.name = ?2 AND run_key.key = ?3";
-    add_key = "INSERT INTO run_key (workflow, key, run) VALUES (?1, ?2, ?3)";
     task = concat!("SELECT ", task_columns!(), " FROM task WHERE key = ?1");
     tasks = concat!("SELECT ", task_columns!(), " FROM task WHERE key >= ?1 AND key < ?2 \
                      ORDER BY key");
@@ -171,6 +168,77 @@ statements! {
                  ifnull((SELECT number FROM used WHERE name = 'task'), 0))";
     last_record = "SELECT max(ifnull((SELECT max(seq) FROM record), 0), \
                    ifnull((SELECT number FROM used WHERE name = 'record'), 0))";
+
+    waits = concat!(select_waits!(), " WHERE task = ?1 ORDER BY kind, name, occurrence");
+    wait = concat!(select_waits!(), " WHERE task = ?1 AND kind = ?2 AND name = ?3 \
+                   AND occurrence = ?4");
+    signal_waits = "SELECT since, task, occurrence FROM wait WHERE run = ?1 AND kind = ?2 \
+                    AND name = ?3 AND how IS NULL ORDER BY since, task, occurrence LIMIT ?4";
+    run_waits = "SELECT task, kind, name, occurrence FROM wait WHERE run = ?1 \
+                 AND kind IN (?2, ?3) AND how IS NULL";
+    waited_by = "SELECT task, kind, name, occurrence, run FROM wait WHERE task >= ?1 AND task < ?2 AND kind IN (?3, ?4) \
+                 AND how IS NULL AND run IS NOT NULL";
+    last_signal = "SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'signal'";
+    was_sent = "SELECT 1 FROM signal WHERE run = ?1 AND id = ?2";
+    signals = "SELECT seq, body FROM signal WHERE run = ?1 AND name = ?2 \
+               AND taken_by IS NULL ORDER BY seq LIMIT ?3";
+
+    limit = "SELECT name, at_once, rate, rate_per FROM task_limit WHERE name = ?1";
+    find_limit_key = "SELECT id FROM limit_key WHERE name = ?1 AND key = ?2";
+    limit_key = "SELECT name, key FROM limit_key WHERE id = ?1";
+    in_use = "SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = ?1";
+    holds = "SELECT limit_key, units, since FROM hold WHERE task = ?1";
+    begun = "SELECT at, units FROM begun WHERE limit_key = ?1 ORDER BY at";
+    next_lane = NEXT_LANE;
+    behind = BEHIND;
+    keys_behind = "SELECT id FROM limit_key WHERE name = ?1 AND (EXISTS (SELECT 1 FROM task \
+                   WHERE gate = 4 AND behind = limit_key.id AND claim_order IS NOT NULL) \
+                   OR EXISTS (SELECT 1 FROM task WHERE gate IS NULL AND behind = limit_key.id \
+                   AND claim_order IS NOT NULL)) ORDER BY key";
+    limit_alarm = "SELECT alarm FROM limit_key WHERE id = ?1";
+    first_limit_alarm = "SELECT min(alarm) FROM limit_key WHERE alarm IS NOT NULL";
+    due_limits = "SELECT id FROM limit_key WHERE alarm <= ?1 ORDER BY alarm, id LIMIT ?2";
+
+    open_pauses = "SELECT scope, name FROM pause WHERE unpaused_at IS NULL AND scope > 0";
+    is_paused = "SELECT 1 FROM pause WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
+    pauses = "SELECT paused_at, unpaused_at FROM pause WHERE scope = ?1 AND name = ?2 \
+              AND paused_at < ?4 AND ifnull(unpaused_at, ?4) > ?3";
+
+    plan = "SELECT body FROM plan WHERE id = ?1";
+    find_workflow = "SELECT id FROM workflow WHERE queue = ?1 AND name = ?2";
+    workflow = "SELECT queue, name FROM workflow WHERE id = ?1";
+    last_lane = "SELECT ifnull(max(id), 0) FROM lane";
+    /// The lanes that a worker serves, behind one.
+    worker_lanes = "SELECT lane.id, workflow.queue, lane.weight FROM worker_queue \
+                    CROSS JOIN workflow ON workflow.queue = worker_queue.queue \
+                    CROSS JOIN lane ON lane.workflow = workflow.id \
+                    CROSS JOIN worker ON worker.id = worker_queue.worker \
+                    WHERE worker_queue.worker = ?1 AND lane.id > ?2 AND (worker.knows_all OR \
+                    EXISTS (SELECT 1 FROM worker_knows WHERE worker_knows.worker = ?1 \
+                    AND worker_knows.workflow = workflow.name AND worker_knows.task = lane.task))";
+
+    words = "SELECT task FROM word WHERE worker = ?1 ORDER BY task";
+    /// Workers for whom there are words.
+    have_words = "SELECT id FROM worker WHERE EXISTS \
+                  (SELECT 1 FROM word WHERE word.worker = worker.id)";
+
+    workers = "SELECT id FROM worker";
+    worker_queues = "SELECT queue FROM worker_queue WHERE worker = ?1";
+    knows_all = "SELECT knows_all FROM worker WHERE id = ?1";
+    worker_knows = "SELECT workflow, task FROM worker_knows WHERE worker = ?1";
+}
+
+statements! {
+    /// The statements that only the writer has.
+    WriteStatements:
+    begin = "BEGIN IMMEDIATE";
+    commit = "COMMIT";
+    rollback = "ROLLBACK";
+    /// How long the log is, in pages.
+    log_size = "PRAGMA wal_checkpoint(NOOP)";
+
+    add_key = "INSERT INTO run_key (workflow, key, run) VALUES (?1, ?2, ?3)";
+
     insert = "INSERT INTO task (key, state, reason, fence, attempt, entries, recoveries, active, \
               started, stopping, worker, since, due, begun_at, waits_since, waits_for, turn, gate, \
               behind, claim_order, alarm, has_waits, ended_at, paused_at, cancelled, failing, \
@@ -189,90 +257,38 @@ statements! {
               begun_at, active, error) \
               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
-    waits = concat!(select_waits!(), " WHERE task = ?1 ORDER BY kind, name, occurrence");
-    wait = concat!(select_waits!(), " WHERE task = ?1 AND kind = ?2 AND name = ?3 \
-                   AND occurrence = ?4");
     put_wait = "INSERT OR REPLACE INTO wait (task, kind, name, occurrence, label, since, due, run, \
                 how, body, signal) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     drop_wait = "DELETE FROM wait WHERE task = ?1 AND kind = ?2 AND name = ?3 AND occurrence = ?4";
-    signal_waits = "SELECT since, task, occurrence FROM wait WHERE run = ?1 AND kind = ?2 \
-                    AND name = ?3 AND how IS NULL ORDER BY since, task, occurrence LIMIT ?4";
-    run_waits = "SELECT task, kind, name, occurrence FROM wait WHERE run = ?1 \
-                 AND kind IN (?2, ?3) AND how IS NULL";
-    waited_by = "SELECT task, kind, name, occurrence, run FROM wait WHERE task >= ?1 AND task < ?2 AND kind IN (?3, ?4) \
-                 AND how IS NULL AND run IS NOT NULL";
-    last_signal = "SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'signal'";
     add_signal = "INSERT INTO signal (seq, id, run, name, body, sent_at, taken_by) \
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    was_sent = "SELECT 1 FROM signal WHERE run = ?1 AND id = ?2";
-    signals = "SELECT seq, body FROM signal WHERE run = ?1 AND name = ?2 \
-               AND taken_by IS NULL ORDER BY seq LIMIT ?3";
     take_signal = "UPDATE signal SET taken_by = ?2 WHERE seq = ?1";
 
-    limit = "SELECT name, at_once, rate, rate_per FROM task_limit WHERE name = ?1";
     set_limit = "INSERT INTO task_limit (name, at_once, rate, rate_per, most) \
                  VALUES (?1, ?2, ?3, ?4, ?2) ON CONFLICT (name) DO UPDATE SET \
                  at_once = ?2, rate = ?3, rate_per = ?4, most = max(most, ?2)";
-    find_limit_key = "SELECT id FROM limit_key WHERE name = ?1 AND key = ?2";
-    limit_key = "SELECT name, key FROM limit_key WHERE id = ?1";
     add_limit_key = "INSERT INTO limit_key (name, key) VALUES (?1, ?2)";
-    in_use = "SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = ?1";
-    holds = "SELECT limit_key, units, since FROM hold WHERE task = ?1";
     hold = "INSERT OR REPLACE INTO hold (task, limit_key, units, since) VALUES (?1, ?2, ?3, ?4)";
     let_go = "DELETE FROM hold WHERE task = ?1 AND limit_key = ?2";
-    begun = "SELECT at, units FROM begun WHERE limit_key = ?1 ORDER BY at";
     note_begun = "INSERT INTO begun (limit_key, at, units) VALUES (?1, ?2, ?3) \
                   ON CONFLICT (limit_key, at) DO UPDATE SET units = units + ?3";
     forget_begun = "DELETE FROM begun WHERE limit_key = ?1 AND at < ?2";
-    next_lane = NEXT_LANE;
-    behind = BEHIND;
-    keys_behind = "SELECT id FROM limit_key WHERE name = ?1 AND (EXISTS (SELECT 1 FROM task \
-                   WHERE gate = 4 AND behind = limit_key.id AND claim_order IS NOT NULL) \
-                   OR EXISTS (SELECT 1 FROM task WHERE gate IS NULL AND behind = limit_key.id \
-                   AND claim_order IS NOT NULL)) ORDER BY key";
-    limit_alarm = "SELECT alarm FROM limit_key WHERE id = ?1";
     set_limit_alarm = "UPDATE limit_key SET alarm = ?2 WHERE id = ?1";
-    first_limit_alarm = "SELECT min(alarm) FROM limit_key WHERE alarm IS NOT NULL";
-    due_limits = "SELECT id FROM limit_key WHERE alarm <= ?1 ORDER BY alarm, id LIMIT ?2";
 
-    open_pauses = "SELECT scope, name FROM pause WHERE unpaused_at IS NULL AND scope > 0";
-    is_paused = "SELECT 1 FROM pause WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
     pause = "INSERT INTO pause (scope, name, paused_at) VALUES (?1, ?2, ?3) \
              ON CONFLICT (scope, name) WHERE unpaused_at IS NULL DO NOTHING";
     unpause = "UPDATE pause SET unpaused_at = max(?3, paused_at) \
                WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
-    pauses = "SELECT paused_at, unpaused_at FROM pause WHERE scope = ?1 AND name = ?2 \
-              AND paused_at < ?4 AND ifnull(unpaused_at, ?4) > ?3";
 
     find_plan = "SELECT id, body FROM plan WHERE hash = ?1";
-    plan = "SELECT body FROM plan WHERE id = ?1";
     add_plan = "INSERT INTO plan (hash, body) VALUES (?1, ?2)";
-    find_workflow = "SELECT id FROM workflow WHERE queue = ?1 AND name = ?2";
-    workflow = "SELECT queue, name FROM workflow WHERE id = ?1";
     add_workflow = "INSERT INTO workflow (queue, name) VALUES (?1, ?2)";
     find_lane = "SELECT id FROM lane WHERE workflow = ?1 AND task = ?2 AND weight = ?3";
     add_lane = "INSERT INTO lane (workflow, task, weight) VALUES (?1, ?2, ?3)";
-    last_lane = "SELECT ifnull(max(id), 0) FROM lane";
-    /// The lanes that a worker serves, behind one.
-    worker_lanes = "SELECT lane.id, workflow.queue, lane.weight FROM worker_queue \
-                    CROSS JOIN workflow ON workflow.queue = worker_queue.queue \
-                    CROSS JOIN lane ON lane.workflow = workflow.id \
-                    CROSS JOIN worker ON worker.id = worker_queue.worker \
-                    WHERE worker_queue.worker = ?1 AND lane.id > ?2 AND (worker.knows_all OR \
-                    EXISTS (SELECT 1 FROM worker_knows WHERE worker_knows.worker = ?1 \
-                    AND worker_knows.workflow = workflow.name AND worker_knows.task = lane.task))";
 
     leave_word = "INSERT OR IGNORE INTO word (worker, task) VALUES (?1, ?2)";
-    words = "SELECT task FROM word WHERE worker = ?1 ORDER BY task";
     drop_words = "DELETE FROM word WHERE worker = ?1";
-    /// Workers for whom there are words.
-    have_words = "SELECT id FROM worker WHERE EXISTS \
-                  (SELECT 1 FROM word WHERE word.worker = worker.id)";
 
-    workers = "SELECT id FROM worker";
-    worker_queues = "SELECT queue FROM worker_queue WHERE worker = ?1";
-    knows_all = "SELECT knows_all FROM worker WHERE id = ?1";
-    worker_knows = "SELECT workflow, task FROM worker_knows WHERE worker = ?1";
     enlist = "INSERT INTO worker (name, started_at, slots, knows_all) VALUES (?1, ?2, ?3, ?4)";
     add_worker_queue = "INSERT OR IGNORE INTO worker_queue (worker, queue) VALUES (?1, ?2)";
     add_worker_knows = "INSERT OR IGNORE INTO worker_knows (worker, workflow, task) \
@@ -285,6 +301,10 @@ statements! {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    fn all() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+        LoadStatements::ALL.iter().chain(WriteStatements::ALL)
+    }
 
     /// Each statement must be run with this, and not by going through all tasks.
     pub(crate) fn are_found_by_an_index(statements: &[(&str, &str)]) {
@@ -361,11 +381,11 @@ pub(crate) mod tests {
             ("find_lane", "(workflow=? AND task=? AND weight=?)"),
         ];
         for (name, uses) in wanted {
-            let (_, sql) = ALL.iter().find(|(known, _)| *known == name).unwrap();
+            let (_, sql) = all().find(|(known, _)| *known == name).unwrap();
             let plan = plan(&connection, sql);
             assert!(plan.contains(uses), "{name}: {plan}");
         }
-        for (name, sql) in ALL {
+        for (name, sql) in all() {
             let plan = plan(&connection, sql);
             assert!(!plan.contains("TEMP B-TREE"), "{name} sorts: {plan}");
             let small = ["next_alarm", "last_task", "last_record", "last_lane", "workers"];
@@ -407,7 +427,7 @@ pub(crate) mod tests {
                     recoveries, active, turn, has_waits, since, due, alarm) SELECT n, 0, 1, 1, 5, \
                     1, 1, 1, 0, 0, 1, 1, 7, iif(n % 2, n, NULL), iif(n % 2, n, NULL) FROM number";
         assert_eq!(connection.execute(park, []).unwrap(), 100_000);
-        let mut sql = Statements::prepare(&connection).unwrap();
+        let mut sql = LoadStatements::prepare(&connection).unwrap();
         let statements = [
             &mut sql.next_alarm,
             &mut sql.due,
@@ -447,7 +467,7 @@ pub(crate) mod tests {
         use rusqlite::StatementStatus::RePrepare;
         let folder = tempfile::tempdir().unwrap();
         let opened = crate::open::open(&folder.path().join("x.db"), &Default::default()).unwrap();
-        let mut sql = Statements::prepare(&opened.connection).unwrap();
+        let mut sql = LoadStatements::prepare(&opened.connection).unwrap();
         for rows in 1..10_i64 {
             assert!(sql.ready.query((0, 1, 0, 0, rows)).unwrap().next().unwrap().is_none());
         }

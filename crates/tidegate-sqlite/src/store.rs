@@ -113,21 +113,11 @@ impl Store for SqliteStore {
     }
 
     fn dead(&self) -> Answer<'_, Vec<WorkerId>> {
-        let locks = self.place.locks.clone();
-        Box::pin(self.readers.read(move |reading| {
-            locks.give_sign();
-            let (known, unknown) = reading.workers()?;
-            let mut dead = Vec::from_iter(unknown);
-            dead.extend(known.into_iter().filter(|worker| !locks.may_be_alive(*worker)));
-            dead.sort_unstable();
-            Ok(dead)
-        }))
+        Box::pin(self.readers.read(|loader| loader.list_dead_workers()))
     }
 
     fn workers(&self) -> Answer<'_, Vec<WorkerView>> {
-        let locks = self.place.locks.clone();
-        let is_alive = move |worker| locks.may_be_alive(worker);
-        Box::pin(self.readers.read(move |reading| reading.known_workers(is_alive)))
+        Box::pin(self.readers.read(|loader| loader.list_workers()))
     }
 
     fn request(&self, request: Arc<Request>) -> Answer<'_, Reply> {
@@ -140,47 +130,43 @@ impl Store for SqliteStore {
     }
 
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
-        Box::pin(self.readers.read(move |reading| reading.run(run)))
+        Box::pin(self.readers.read(move |loader| loader.run(run)))
     }
 
     fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>> {
-        Box::pin(self.readers.read(move |reading| reading.ended(&runs)))
+        Box::pin(self.readers.read(move |loader| loader.ended(&runs)))
     }
 
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {
-        Box::pin(self.readers.read(move |reading| reading.runs(&page)))
+        Box::pin(self.readers.read(move |loader| loader.runs(&page)))
     }
 
     fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
-        Box::pin(self.readers.read(move |reading| reading.outputs(first, tasks)))
+        Box::pin(self.readers.read(move |loader| loader.outputs(first, tasks)))
     }
 
     fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>> {
-        Box::pin(self.readers.read(move |reading| reading.input(run)))
+        Box::pin(self.readers.read(move |loader| loader.input(run)))
     }
 
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
-        Box::pin(self.readers.read(move |reading| reading.records(run, after, limit)))
+        Box::pin(self.readers.read(move |loader| loader.records(run, after, limit)))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        Box::pin(self.readers.read(|reading| reading.counts()))
+        Box::pin(self.readers.read(|loader| loader.counts()))
     }
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
-        let locks = self.place.locks.clone();
-        let is_alive = move |worker| locks.may_be_alive(worker);
-        Box::pin(self.readers.read(move |reading| reading.unserved(is_alive)))
+        Box::pin(self.readers.read(|loader| loader.unserved()))
     }
 
     fn limits(&self) -> Answer<'_, Vec<LimitState>> {
-        Box::pin(self.readers.read(|reading| reading.limits()))
+        Box::pin(self.readers.read(|loader| loader.limits()))
     }
 
     fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
-        let locks = self.place.locks.clone();
-        let is_alive = move |worker| locks.may_be_alive(worker);
-        Box::pin(self.readers.read(move |reading| reading.explain(task, now, is_alive)))
+        Box::pin(self.readers.read(move |loader| loader.explain(task, now)))
     }
 
     fn notes(&self, worker: WorkerId) -> Option<PathBuf> {

@@ -3,7 +3,7 @@
 //! nothing.
 
 use crate::error::Error;
-use crate::ledger::Ledger;
+use crate::loader::RowLoader;
 use tidegate_core::delta::TaskWrite;
 use tidegate_core::rows::Gate;
 
@@ -27,33 +27,33 @@ const FIRST: &str = "SELECT NOT EXISTS (SELECT 1 FROM task WHERE key >= ?1 AND k
      AND (started IS NOT NULL OR worker IS NOT NULL)) \
      AND EXISTS (SELECT 1 FROM task WHERE key = ?1 AND parent_task IS NULL)";
 
-impl Ledger<'_> {
+impl RowLoader<'_> {
     /// How many runs of a queue wait, up to `max`; below, it may be told more than there are.
     pub(crate) fn runs_waiting(&mut self, queue: &str, max: u32) -> Result<u32, Error> {
-        if let Some(&most) = self.seen.waiting.get(queue).filter(|most| **most < max) {
+        if let Some(&most) = self.cache.waiting.get(queue).filter(|most| **most < max) {
             return Ok(most);
         }
         let waiting = self.count_waiting(queue, max)?;
         // If there are as many, there may be more.
-        self.seen.waiting.remove(queue);
+        self.cache.waiting.remove(queue);
         if waiting < max {
-            self.seen.waiting.insert(queue.into(), waiting);
+            self.cache.waiting.insert(queue.into(), waiting);
         }
         Ok(waiting)
     }
 
     /// A task was written: its run may wait from now on.
     pub(crate) fn may_wait(&mut self, TaskWrite { row, place, queue, .. }: &TaskWrite) {
-        if self.seen.waiting.is_empty() || place.gate.is_none() || row.life.started.is_some() {
+        if self.cache.waiting.is_empty() || place.gate.is_none() || row.life.started.is_some() {
             return;
         }
-        if let Some(most) = self.seen.waiting.get_mut(queue) {
+        if let Some(most) = self.cache.waiting.get_mut(queue) {
             *most += 1;
         }
     }
 
     fn count_waiting(&mut self, queue: &str, max: u32) -> Result<u32, Error> {
-        let connection = &self.opened.connection;
+        let connection = self.connection;
         let mut lanes = connection.prepare(LANES)?;
         let lanes = lanes.query_map([queue], |row| row.get(0))?;
         let lanes = lanes.collect::<rusqlite::Result<Vec<i64>>>()?;
@@ -65,7 +65,7 @@ impl Ledger<'_> {
                 let mut rows = ready.query((gate.code(), limit, lane))?;
                 while let Some(row) = rows.next()? {
                     let (key, index): (i64, i64) = (row.get(0)?, row.get(1)?);
-                    let plan = self.catalog.plan(row.get(2)?, &mut self.sql.plan)?;
+                    let plan = self.find_plan(row.get(2)?)?;
                     let run = key - index;
                     let end = run.saturating_add_unsigned(plan.task_count() as u64);
                     let waits = match plan.task_count() {
@@ -86,7 +86,7 @@ impl Ledger<'_> {
     fn places(&self) -> Result<Vec<(Gate, Option<i64>)>, Error> {
         let gates = Gate::ALL.into_iter().filter(|gate| *gate != Gate::Limited);
         let mut places: Vec<_> = gates.map(|gate| (gate, None)).collect();
-        let mut next = self.opened.connection.prepare(NEXT_LIMIT)?;
+        let mut next = self.connection.prepare(NEXT_LIMIT)?;
         let mut last = i64::MIN;
         let gate = Gate::Limited;
         while let Some(limit) = next.query_row((gate.code(), last), |row| row.get(0))? {

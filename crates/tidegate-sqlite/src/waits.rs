@@ -1,8 +1,9 @@
-//! Waits of tasks, signals to runs and words to workers, in a transaction of the writer.
+//! Waits of tasks, signals to runs and words to workers.
 
 use crate::columns::{Binder, timestamp, worker_id};
 use crate::error::Error;
 use crate::ledger::Ledger;
+use crate::loader::RowLoader;
 use rusqlite::{OptionalExtension, Row as Columned};
 use std::collections::BTreeSet;
 use tidegate_core::Timestamp;
@@ -46,7 +47,7 @@ fn key(task: TaskKey, id: &WaitId) -> (i64, u8, &str, u32) {
     (task.0, id.kind.code(), &id.name, id.occurrence)
 }
 
-impl Ledger<'_> {
+impl RowLoader<'_> {
     pub(crate) fn waits_of(&mut self, task: TaskKey) -> Result<Vec<Waiting>, Error> {
         let corrupt = |source| Error::Task { key: task.0, source };
         let waits = self.sql.waits.query_map([task.0], read)?;
@@ -61,32 +62,6 @@ impl Ledger<'_> {
         let corrupt = |source| Error::Task { key: task.0, source };
         let wait = self.sql.wait.query_row(key(task, id), read).optional()?;
         wait.transpose().map_err(corrupt)
-    }
-
-    pub(crate) fn write_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Error> {
-        let Waiting { id, label, since, due, run, outcome, signal } = wait;
-        let stored = outcome.as_ref().map(|outcome| {
-            outcome.encode().expect("a wait that was refused has not begun, and is not kept")
-        });
-        let mut bind = Binder::new(&mut self.sql.put_wait);
-        bind.value(1, task.0)?;
-        bind.value(2, id.kind.code())?;
-        bind.value(3, &*id.name)?;
-        bind.value(4, id.occurrence)?;
-        bind.value(5, &**label)?;
-        bind.value(6, since.as_micros())?;
-        bind.time(7, *due)?;
-        bind.maybe(8, run.map(|run| run.0))?;
-        bind.maybe(9, stored.as_ref().map(|(how, _)| *how))?;
-        bind.maybe(10, stored.as_ref().and_then(|(_, body)| body.as_deref()))?;
-        bind.maybe(11, signal.map(|signal| signal as i64))?;
-        self.sql.put_wait.raw_execute()?;
-        Ok(())
-    }
-
-    pub(crate) fn delete_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Error> {
-        self.sql.drop_wait.execute(key(task, id))?;
-        Ok(())
     }
 
     pub(crate) fn open_signal_waits(
@@ -135,30 +110,12 @@ impl Ledger<'_> {
     // ------------------------------------------------------------------------------- signals --
 
     pub(crate) fn next_signal_number(&mut self) -> Result<u64, Error> {
-        let last = match self.seen.last_signal {
+        let last = match self.cache.last_signal {
             Some(last) => last,
             None => self.sql.last_signal.query_row([], |row| row.get::<_, i64>(0))? as u64,
         };
-        self.seen.last_signal = Some(last + 1);
+        self.cache.last_signal = Some(last + 1);
         Ok(last + 1)
-    }
-
-    pub(crate) fn write_signal(&mut self, number: u64, change: &SignalChange) -> Result<(), Error> {
-        let number = number as i64;
-        match change {
-            SignalChange::Sent { id, run, name, body, at, taken_by } => {
-                let taken_by = taken_by.map(|task| task.0);
-                let (id, body) = (id.to_be_bytes(), body.as_deref());
-                let signal = (number, id, run.0, &**name, body, at.as_micros(), taken_by);
-                self.sql.add_signal.execute(signal)?;
-            }
-            // One that was pruned with its run stays away.
-            SignalChange::Taken { by } => drop(self.sql.take_signal.execute((number, by.0))?),
-            SignalChange::Returned { .. } => {
-                self.sql.take_signal.execute((number, None::<i64>))?;
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn knows_signal(&mut self, run: RunKey, id: u128) -> Result<bool, Error> {
@@ -181,18 +138,11 @@ impl Ledger<'_> {
 
     /// The workers for whom there are words. Asked in every worker's request, and so remembered.
     fn have_words(&mut self) -> Result<&mut BTreeSet<WorkerId>, Error> {
-        if self.seen.words.is_none() {
+        if self.cache.words.is_none() {
             let workers = self.sql.have_words.query_map([], |row| row.get(0).map(worker_id))?;
-            self.seen.words = Some(workers.collect::<rusqlite::Result<_>>()?);
+            self.cache.words = Some(workers.collect::<rusqlite::Result<_>>()?);
         }
-        Ok(self.seen.words.as_mut().expect("it was just looked up"))
-    }
-
-    pub(crate) fn write_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Error> {
-        self.sql.leave_word.execute((worker.0 as i64, task.0))?;
-        self.have_words()?.insert(worker);
-        self.stirred.words.insert(worker);
-        Ok(())
+        Ok(self.cache.words.as_mut().expect("it was just looked up"))
     }
 
     pub(crate) fn words_for(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, Error> {
@@ -202,10 +152,63 @@ impl Ledger<'_> {
         let words = self.sql.words.query_map([worker.0 as i64], |row| row.get(0).map(TaskKey))?;
         Ok(words.collect::<rusqlite::Result<_>>()?)
     }
+}
+
+impl Ledger<'_> {
+    pub(crate) fn write_wait(&mut self, task: TaskKey, wait: &Waiting) -> Result<(), Error> {
+        let Waiting { id, label, since, due, run, outcome, signal } = wait;
+        let stored = outcome.as_ref().map(|outcome| {
+            outcome.encode().expect("a wait that was refused has not begun, and is not kept")
+        });
+        let mut bind = Binder::new(&mut self.sql.put_wait);
+        bind.value(1, task.0)?;
+        bind.value(2, id.kind.code())?;
+        bind.value(3, &*id.name)?;
+        bind.value(4, id.occurrence)?;
+        bind.value(5, &**label)?;
+        bind.value(6, since.as_micros())?;
+        bind.time(7, *due)?;
+        bind.maybe(8, run.map(|run| run.0))?;
+        bind.maybe(9, stored.as_ref().map(|(how, _)| *how))?;
+        bind.maybe(10, stored.as_ref().and_then(|(_, body)| body.as_deref()))?;
+        bind.maybe(11, signal.map(|signal| signal as i64))?;
+        self.sql.put_wait.raw_execute()?;
+        Ok(())
+    }
+
+    pub(crate) fn delete_wait(&mut self, task: TaskKey, id: &WaitId) -> Result<(), Error> {
+        self.sql.drop_wait.execute(key(task, id))?;
+        Ok(())
+    }
+
+    pub(crate) fn write_signal(&mut self, number: u64, change: &SignalChange) -> Result<(), Error> {
+        let number = number as i64;
+        match change {
+            SignalChange::Sent { id, run, name, body, at, taken_by } => {
+                let taken_by = taken_by.map(|task| task.0);
+                let (id, body) = (id.to_be_bytes(), body.as_deref());
+                let signal = (number, id, run.0, &**name, body, at.as_micros(), taken_by);
+                self.sql.add_signal.execute(signal)?;
+            }
+            // One that was pruned with its run stays away.
+            SignalChange::Taken { by } => drop(self.sql.take_signal.execute((number, by.0))?),
+            SignalChange::Returned { .. } => {
+                self.sql.take_signal.execute((number, None::<i64>))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Error> {
+        self.sql.leave_word.execute((worker.0 as i64, task.0))?;
+        self.loader.have_words()?.insert(worker);
+        self.stirred.words.insert(worker);
+        Ok(())
+    }
 
     pub(crate) fn forget_words(&mut self, worker: WorkerId) -> Result<(), Error> {
         self.sql.drop_words.execute([worker.0 as i64])?;
-        self.have_words()?.remove(&worker);
+        self.loader.have_words()?.remove(&worker);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{FINDINGS_MAX, Keys, Step};
 use crate::error::Error;
-use crate::reader::Reading;
+use crate::loader::RowLoader;
 use rusqlite::{Connection, OptionalExtension};
 use tidegate_core::RunId;
 use tidegate_core::audit::{Repair, Stray};
@@ -51,18 +51,18 @@ impl Step<'_, '_> {
 }
 
 /// Looks at all keys and pauses, some at a time.
-pub(super) fn all(reading: &mut Reading, findings: &mut Vec<Finding>) -> Result<(), Error> {
+pub(super) fn all(reading: &mut RowLoader<'_>, findings: &mut Vec<Finding>) -> Result<(), Error> {
     let mut last = Some((i64::MIN, String::new()));
     while let Some(from) = last
         && findings.len() < FINDINGS_MAX
     {
-        last = step(&reading.connection, &from, findings)?;
+        last = step(reading.connection, &from, findings)?;
     }
     let mut last = Some(0);
     while let Some(from) = last
         && findings.len() < FINDINGS_MAX
     {
-        last = reading.at_once(|snapshot| pauses(snapshot.connection, from, findings))?;
+        last = reading.read_snapshot(|snapshot| pauses(snapshot.connection, from, findings))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::{FINDINGS_MAX, Keys, Step};
 use crate::columns::{self, timestamp};
 use crate::error::Error;
 use crate::limits;
-use crate::reader::{Reading, Snapshot};
+use crate::loader::RowLoader;
 use crate::sql::{BEHIND, LIMITS, NEXT_LANE, SELECT_TASK};
 use rusqlite::OptionalExtension;
 use std::collections::{BTreeMap, HashMap};
@@ -85,7 +85,7 @@ impl Step<'_, '_> {
 }
 
 /// What a task takes of which limits.
-fn used_by(snapshot: &Snapshot<'_>, row: &Row) -> Result<Vec<(LimitKey, u32)>, Error> {
+fn used_by(snapshot: &RowLoader<'_>, row: &Row) -> Result<Vec<(LimitKey, u32)>, Error> {
     let select = "SELECT body FROM payload WHERE task = ?1 AND kind = ?2";
     let kept = (row.key.0, Payload::Keys.code());
     let kept = snapshot.connection.query_row(select, kept, |row| row.get::<_, Vec<u8>>(0));
@@ -93,7 +93,7 @@ fn used_by(snapshot: &Snapshot<'_>, row: &Row) -> Result<Vec<(LimitKey, u32)>, E
 }
 
 /// Looks at all limits, some at a time.
-pub(super) fn all(reading: &mut Reading, findings: &mut Vec<Finding>) -> Result<(), Error> {
+pub(super) fn all(reading: &mut RowLoader<'_>, findings: &mut Vec<Finding>) -> Result<(), Error> {
     for (table, select) in STRAYS {
         let mut select = reading.connection.prepare(select)?;
         for id in select.query_map([FINDINGS_MAX as i64], |row| row.get::<_, i64>(0))? {
@@ -107,7 +107,7 @@ pub(super) fn all(reading: &mut Reading, findings: &mut Vec<Finding>) -> Result<
     while let Some(first) = last
         && findings.len() < FINDINGS_MAX
     {
-        last = reading.at_once(|snapshot| step(snapshot, first, findings))?;
+        last = reading.read_snapshot(|snapshot| step(snapshot, first, findings))?;
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ struct Found {
 
 /// Looks at the limits behind this number; the last number, if there may be more.
 fn step(
-    snapshot: &mut Snapshot<'_>,
+    snapshot: &mut RowLoader<'_>,
     first: i64,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<i64>, Error> {
@@ -167,7 +167,7 @@ fn step(
 
 /// The first of each lane behind a limit, the units that it wants, and those that others of its lane
 /// want which were let through. Lanes of which that cannot be told are left out.
-fn waiting(snapshot: &mut Snapshot<'_>, limit: &Found) -> Result<Vec<(Row, u32, u32)>, Error> {
+fn waiting(snapshot: &mut RowLoader<'_>, limit: &Found) -> Result<Vec<(Row, u32, u32)>, Error> {
     let mut waiting = Vec::new();
     for (lane, (_, key)) in firsts(snapshot, limit.id)? {
         let Some(row) = find(snapshot, key)? else { continue };
@@ -181,7 +181,7 @@ fn waiting(snapshot: &mut Snapshot<'_>, limit: &Found) -> Result<Vec<(Row, u32, 
 }
 
 /// Order and number of the first task of each lane behind a limit.
-fn firsts(snapshot: &Snapshot<'_>, limit: i64) -> Result<BTreeMap<i64, (i64, i64)>, Error> {
+fn firsts(snapshot: &RowLoader<'_>, limit: i64) -> Result<BTreeMap<i64, (i64, i64)>, Error> {
     let mut next_lane = snapshot.connection.prepare(NEXT_LANE)?;
     let mut first = snapshot.connection.prepare(BEHIND)?;
     let mut firsts: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
@@ -200,7 +200,7 @@ fn firsts(snapshot: &Snapshot<'_>, limit: i64) -> Result<BTreeMap<i64, (i64, i64
 
 /// Units of a limit that the tasks of a lane want which can be claimed; `None` if they are many.
 fn let_through(
-    snapshot: &mut Snapshot<'_>,
+    snapshot: &mut RowLoader<'_>,
     lane: i64,
     limit: &LimitKey,
 ) -> Result<Option<u32>, Error> {
@@ -221,13 +221,13 @@ fn let_through(
 }
 
 /// Units of a limit that a task wants.
-fn units_of(snapshot: &Snapshot<'_>, row: &Row, limit: &LimitKey) -> Result<u32, Error> {
+fn units_of(snapshot: &RowLoader<'_>, row: &Row, limit: &LimitKey) -> Result<u32, Error> {
     let used = used_by(snapshot, row)?;
     Ok(used.iter().find(|(used, _)| used == limit).map_or(0, |(_, units)| *units))
 }
 
 /// A task, if its columns make one: that they do not is told elsewhere.
-pub(super) fn find(snapshot: &mut Snapshot<'_>, key: i64) -> Result<Option<Row>, Error> {
+pub(super) fn find(snapshot: &mut RowLoader<'_>, key: i64) -> Result<Option<Row>, Error> {
     let select = format!("{SELECT_TASK} WHERE key = ?1");
     let stored = snapshot.connection.query_row(&select, [key], columns::read).optional()?;
     match stored.map(|stored| snapshot.row(stored)).transpose() {

@@ -2,7 +2,7 @@
 
 use super::{FINDINGS_MAX, Keys, Step};
 use crate::error::Error;
-use crate::reader::Reading;
+use crate::loader::RowLoader;
 use crate::waits;
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::HashMap;
@@ -119,13 +119,13 @@ const WAITS_FOR_RUN: &str = "SELECT 1 FROM wait JOIN task ON task.key = wait.tas
 
 /// Runs that wait for each other in a circle.
 pub(super) fn cycles(
-    reading: &mut Reading,
+    reading: &mut RowLoader<'_>,
     waits_for: &WaitsFor,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Error> {
     let kinds = (WaitKind::Child.code(), WaitKind::Run.code());
     for cycle in audit::cycles(waits_for) {
-        let is_one = reading.at_once(|snapshot| {
+        let is_one = reading.read_snapshot(|snapshot| {
             let mut waits = snapshot.connection.prepare(WAITS_FOR_RUN)?;
             for (at, run) in cycle.iter().enumerate() {
                 let next = cycle[(at + 1) % cycle.len()];
