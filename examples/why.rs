@@ -62,10 +62,7 @@ fn one(task: Task) -> Result<Workflow, Box<dyn Error>> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let (store, door) = (
-        Arc::new(MemoryStore::with_clock(|| SystemTime::now().into())),
-        Door::new(Semaphore::new(0)),
-    );
+    let (store, door) = (Arc::new(MemoryStore::new()), Door::new(Semaphore::new(0)));
     let steps = Workflow::builder("steps")
         .task(Task::new("extract", compute))
         .task(Task::new("load", compute).after(["extract"]));

@@ -43,6 +43,7 @@ pub mod store;
 mod timestamp;
 pub mod trust;
 pub mod wait;
+pub mod wakeup;
 pub mod want;
 
 pub use backoff::{Backoff, InvalidBackoff};

@@ -35,7 +35,6 @@ use crate::{RunId, Timestamp, audit, limit};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,15 +48,6 @@ impl MemoryStore {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// An empty one with a clock of its own, for requests that go by [`Clock::Store`]. Without it, its
-    /// clock shows the latest time that a request was given.
-    ///
-    /// [`Clock::Store`]: crate::store::Clock::Store
-    pub fn with_clock(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        let memory = Memory { clock: Some(Box::new(clock)), ..Memory::default() };
-        MemoryStore { memory: Mutex::new(memory) }
     }
 
     /// The process of this worker is gone: from now on it counts as dead.
@@ -100,18 +90,6 @@ impl fmt::Display for Panicked {
 }
 
 impl std::error::Error for Panicked {}
-
-/// There is nothing to make a copy of.
-#[derive(Debug)]
-struct NoFile;
-
-impl fmt::Display for NoFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a store in memory cannot be backed up; use one in a file")
-    }
-}
-
-impl std::error::Error for NoFile {}
 
 impl Store for MemoryStore {
     fn enlist(&self, worker: NewWorker) -> Answer<'_, WorkerId> {
@@ -195,10 +173,6 @@ impl Store for MemoryStore {
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.with(|memory| memory.audit())
     }
-
-    fn backup(&self, _: PathBuf) -> Answer<'_, ()> {
-        Box::pin(async { Err(StoreError::Failed(Arc::new(NoFile))) })
-    }
 }
 
 /// Tasks by lane, and in each by order and number.
@@ -238,8 +212,6 @@ pub(crate) struct Memory {
     last_signal: u64,
     /// The latest time of a request.
     latest: Option<Timestamp>,
-    /// The clock of the store, if it has one.
-    clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
 
     // What follows are indexes: each can be made anew from the above.
     runs: BTreeMap<RunKey, Vec<u64>>,

@@ -21,7 +21,6 @@ use crate::wait::{NewSignal, WaitAnswer, WaitId, WaitOp, Waiting};
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,9 +56,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// request may be handed in again, marked so.
     fn request(&self, request: Arc<Request>) -> Answer<'_, Reply>;
 
-    /// Returns when somebody else has done something that concerns the worker since it last asked, and
-    /// says what. It may miss something, and never return: the store is looked at now and then anyway.
-    fn news(&self, _worker: WorkerId) -> Answer<'_, News> {
+    /// Resolves when another process has changed something that concerns the worker since the last call.
+    /// Best effort, and by default never: callers also poll.
+    fn wait_for_wakeup(&self, _worker: WorkerId) -> Answer<'_, Wakeup> {
         Box::pin(std::future::pending())
     }
 
@@ -97,31 +96,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// knows, where it is `now`; `None` if there is no such task.
     fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>>;
 
-    /// A file on this machine where a worker can note what it has begun outside the store, for
-    /// whoever takes over from it. It goes with the worker; `None` where a worker's end is the
-    /// store's too.
-    fn notes(&self, _worker: WorkerId) -> Option<PathBuf> {
-        None
-    }
-
-    /// The folder on this machine for what commands write, unless somebody wants another.
-    fn logs(&self) -> Option<PathBuf> {
-        None
-    }
-
     /// Every way in which what is stored contradicts itself, in words. A healthy store has none.
     fn audit(&self) -> Answer<'_, Vec<Finding>>;
-
-    /// Every damage of the files in which it is stored, as far as the store can tell by itself. This
-    /// may take long, and nothing that was written before it is folded back meanwhile.
-    fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    /// Once this returns, there is a file at this place with all that is stored, as it is at one
-    /// instant, and it opens as a store of its own. Others read and write meanwhile. The workers that
-    /// are known in it count as dead. A file that is there already is not touched.
-    fn backup(&self, to: PathBuf) -> Answer<'_, ()>;
 }
 
 /// The number of a run in its store. Its first task has the same number.
@@ -731,15 +707,24 @@ pub struct Ended {
     pub outcome: RunOutcome,
 }
 
-/// What somebody else has done that concerns a worker.
+/// The reasons to wake a worker: changes that another process has made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct News {
-    /// Something has happened to its tasks: its next request tells what.
-    pub word: bool,
-    /// Something is ready that it could run.
-    pub ready: bool,
+pub struct Wakeup {
+    /// Its tasks have notifications, which its next request takes.
+    pub is_notified: bool,
+    /// A task is ready that it could run.
+    pub has_ready: bool,
     /// A run has ended.
-    pub ended: bool,
+    pub has_ended: bool,
+}
+
+impl Wakeup {
+    /// Adds the reasons of another.
+    pub fn add_reasons(&mut self, other: Wakeup) {
+        self.is_notified |= other.is_notified;
+        self.has_ready |= other.has_ready;
+        self.has_ended |= other.has_ended;
+    }
 }
 
 /// One row of what happened, written in the transaction in which it happened and never changed.

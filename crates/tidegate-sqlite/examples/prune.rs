@@ -56,7 +56,7 @@ async fn main() -> Outcome<()> {
         let (store, is_copied) = (store.clone(), is_copied.clone());
         let to = folder.path().join("copy.db");
         tokio::spawn(async move {
-            let (began, copied) = (Instant::now(), store.backup(to).await);
+            let (began, copied) = (Instant::now(), store.files().back_up(to).await);
             println!("a copy in {:.1?}", began.elapsed());
             is_copied.store(true, Ordering::Relaxed);
             copied

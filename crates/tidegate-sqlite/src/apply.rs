@@ -99,7 +99,6 @@ impl Ledger<'_> {
             None => &mut self.sql.update,
         };
         bind_changing(update, &write, behind)?;
-        self.stirred.ended |= write.row.head.as_ref().is_some_and(|head| head.ended.is_some());
         let updated = update.raw_execute()?;
         assert_eq!(updated, 1, "a row that is replaced was there");
         self.note_written(write)
@@ -126,7 +125,6 @@ impl Ledger<'_> {
             false => self.sql.unpause.execute((scope, name, at))?,
         };
         self.loader.cache.paused = None;
-        self.stirred.unpaused |= !change.begins;
         Ok(())
     }
 
@@ -142,10 +140,9 @@ impl Ledger<'_> {
         if gate == Gate::Awaited {
             self.loader.cache.awaited = Some(true);
         }
-        if !self.loader.cache.empty.is_empty() || self.stirred.has_others {
+        if !self.loader.cache.empty.is_empty() {
             let lane = self.belongs(queue, &row.plan, row.index)?.lane;
             self.loader.cache.empty.remove(&(gate, lane));
-            self.stirred.lanes.insert(lane);
         }
         Ok(())
     }

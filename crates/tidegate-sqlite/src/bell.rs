@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tidegate_core::lifecycle::WorkerId;
-use tidegate_core::store::{News, StoreError};
+use tidegate_core::store::{StoreError, Wakeup};
 #[cfg(target_os = "linux")]
 use tidegate_core::trust::FileKind;
 use tokio::sync::Notify;
@@ -30,13 +30,17 @@ const WORD: u8 = 1;
 const READY: u8 = 2;
 const ENDED: u8 = 4;
 
-fn to_byte(news: News) -> u8 {
+fn to_byte(wakeup: Wakeup) -> u8 {
     let bit = |is: bool, bit: u8| if is { bit } else { 0 };
-    bit(news.word, WORD) | bit(news.ready, READY) | bit(news.ended, ENDED)
+    bit(wakeup.is_notified, WORD) | bit(wakeup.has_ready, READY) | bit(wakeup.has_ended, ENDED)
 }
 
-fn from_byte(byte: u8) -> News {
-    News { word: byte & WORD != 0, ready: byte & READY != 0, ended: byte & ENDED != 0 }
+fn from_byte(byte: u8) -> Wakeup {
+    Wakeup {
+        is_notified: byte & WORD != 0,
+        has_ready: byte & READY != 0,
+        has_ended: byte & ENDED != 0,
+    }
 }
 
 /// Makes the bell of a worker. Where there are no such pipes, there is none.
@@ -84,13 +88,13 @@ impl Bells {
     }
 
     /// Rings the bell of a worker.
-    pub(crate) fn ring(&mut self, worker: WorkerId, news: News) {
+    pub(crate) fn ring(&mut self, worker: WorkerId, wakeup: Wakeup) {
         let folder = &self.folder;
         let bell = self.open.entry(worker);
         let bell = bell.or_insert_with(|| open(&folder.bell_of(worker), false).ok());
         if let Some(bell) = bell {
             // One that is full is being rung already.
-            let _ = bell.write(&[to_byte(news)]);
+            let _ = bell.write(&[to_byte(wakeup)]);
         }
     }
 
@@ -122,7 +126,7 @@ impl Ears {
     }
 
     /// Returns when the bell has rung; never, if there is none.
-    pub(crate) async fn hear(&self, worker: WorkerId) -> Result<News, StoreError> {
+    pub(crate) async fn hear(&self, worker: WorkerId) -> Result<Wakeup, StoreError> {
         let Some(ear) = self.ear(worker) else { return std::future::pending().await };
         loop {
             match ear.heard.swap(0, Ordering::AcqRel) {
@@ -203,13 +207,13 @@ mod tests {
         make(&folder.bell_of(worker)).unwrap();
         let (ears, mut bells) = (Ears::new(folder.clone()), Bells::new(folder));
         let all = [
-            News { word: true, ..News::default() },
-            News { ready: true, ..News::default() },
-            News { ended: true, ..News::default() },
+            Wakeup { is_notified: true, ..Wakeup::default() },
+            Wakeup { has_ready: true, ..Wakeup::default() },
+            Wakeup { has_ended: true, ..Wakeup::default() },
         ];
-        for news in all {
-            bells.ring(worker, news);
-            assert_eq!(ears.hear(worker).await.unwrap(), news);
+        for wakeup in all {
+            bells.ring(worker, wakeup);
+            assert_eq!(ears.hear(worker).await.unwrap(), wakeup);
         }
     }
 
@@ -221,10 +225,10 @@ mod tests {
         let mut bells = Bells::new(folder.clone());
         // More than a pipe takes.
         for _ in 0..100_000 {
-            bells.ring(worker, News { word: true, ..News::default() });
+            bells.ring(worker, Wakeup { is_notified: true, ..Wakeup::default() });
         }
-        bells.ring(WorkerId(4), News::default());
+        bells.ring(WorkerId(4), Wakeup::default());
         let ears = Ears::new(folder);
-        assert!(ears.hear(worker).await.unwrap().word);
+        assert!(ears.hear(worker).await.unwrap().is_notified);
     }
 }

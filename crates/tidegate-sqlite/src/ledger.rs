@@ -3,21 +3,21 @@
 use crate::bell::Bells;
 use crate::columns::{Belongs, worker_id};
 use crate::error::{Error, is_busy};
-use crate::lanes::Lane;
 use crate::loader::RowLoader;
 use crate::lock::{LOOK_EVERY, Locks};
 use crate::open::Opened;
 use crate::plans::{self, Plans};
 use crate::sql::WriteStatements;
 use rusqlite::{ErrorCode, OptionalExtension};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_core::decision::{self, Decision};
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{Knows, NewWorker, News, Reply, Request};
+use tidegate_core::store::{Knows, NewWorker, Reply, Request, Wakeup};
+use tidegate_core::wakeup::Wakeups;
 use tidegate_core::want::Known;
 
 /// The writer's connection, and all that it does besides loading rows.
@@ -26,26 +26,10 @@ pub(crate) struct Ledger<'c> {
     pub(crate) loader: RowLoader<'c>,
     pub(crate) sql: WriteStatements<'c>,
     plans: Plans,
-    pub(crate) stirred: Stirred,
-    /// Whom to tell of what once the transaction counts.
-    news: BTreeMap<WorkerId, News>,
+    /// The workers to wake once the transaction is committed.
+    wakeups: BTreeMap<WorkerId, Wakeup>,
     bells: Bells,
     locks: Locks,
-}
-
-/// What a request has done that may concern others than whose request it is.
-#[derive(Default)]
-pub(crate) struct Stirred {
-    /// Whether there is anybody else.
-    pub(crate) has_others: bool,
-    /// Workers for whom there are words.
-    pub(crate) words: BTreeSet<WorkerId>,
-    /// Lanes in which something can be claimed.
-    pub(crate) lanes: HashSet<i64>,
-    /// Whether what was paused goes on: then there may be something in any lane.
-    pub(crate) unpaused: bool,
-    /// Whether a run has ended.
-    pub(crate) ended: bool,
 }
 
 impl<'c> Ledger<'c> {
@@ -55,8 +39,7 @@ impl<'c> Ledger<'c> {
             loader: RowLoader::new(&opened.connection, &opened.place)?,
             sql: WriteStatements::prepare(&opened.connection)?,
             plans: Plans::default(),
-            stirred: Stirred::default(),
-            news: BTreeMap::new(),
+            wakeups: BTreeMap::new(),
             bells: Bells::new(opened.place.locks.clone()),
             locks: Locks::new(opened.place.locks.clone()),
         })
@@ -89,39 +72,37 @@ impl<'c> Ledger<'c> {
             _ => Error::Sqlite(error),
         })?;
         self.locks.committed();
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.wakeups)
             .into_iter()
             .for_each(|(who, what)| self.bells.ring(who, what));
         Ok(())
     }
 
-    /// Takes a request, and finds out whom else it concerns.
+    /// Decides a request, applies its delta, and notes the workers to wake.
     pub(crate) fn take(&mut self, request: &Request) -> Result<Reply, Error> {
         let known = self.known_workers()?;
         let others = known.iter().filter(|worker| Some(**worker) != request.worker);
         let others: Vec<WorkerId> = others.copied().collect();
-        self.stirred = Stirred { has_others: !others.is_empty(), ..Stirred::default() };
         let Decision { mut delta, mut reply, fill } =
             decision::decide(request, Known::new(), &mut self.loader)?;
+        if !others.is_empty() {
+            self.note_wakeups(&others, &Wakeups::of_delta(&delta))?;
+        }
         self.apply_delta(&mut delta)?;
         reply.records = delta.records;
         decision::complete_reply(&mut self.loader, &mut reply, &fill)?;
-        let stirred = std::mem::take(&mut self.stirred);
-        for worker in others {
-            let opened = |lane: &Lane| stirred.unpaused || stirred.lanes.contains(&lane.id);
-            let ready = (stirred.unpaused || !stirred.lanes.is_empty()) && {
-                let served = self.loader.served(worker)?;
-                served.is_some_and(|served| served.lanes.iter().any(opened))
-            };
-            let news = News { word: stirred.words.contains(&worker), ready, ended: stirred.ended };
-            if news != News::default() {
-                let before = self.news.entry(worker).or_default();
-                before.word |= news.word;
-                before.ready |= news.ready;
-                before.ended |= news.ended;
+        Ok(reply)
+    }
+
+    fn note_wakeups(&mut self, others: &[WorkerId], wakeups: &Wakeups) -> Result<(), Error> {
+        for &worker in others {
+            let Some(served) = self.loader.served(worker)? else { continue };
+            let wakeup = wakeups.for_worker(worker, &served.tasks);
+            if wakeup != Wakeup::default() {
+                self.wakeups.entry(worker).or_default().add_reasons(wakeup);
             }
         }
-        Ok(reply)
+        Ok(())
     }
 
     /// Nothing that was written since the beginning has happened. Also good after a failed commit,
@@ -135,7 +116,7 @@ impl<'c> Ledger<'c> {
             tracing::error!(%error, "a transaction could not be rolled back");
         }
         self.loader.forget_everything();
-        self.news.clear();
+        self.wakeups.clear();
         self.plans = Plans::default();
     }
 

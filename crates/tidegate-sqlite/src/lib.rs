@@ -30,6 +30,7 @@ mod bell;
 mod columns;
 mod error;
 mod explain;
+mod files;
 mod lanes;
 mod ledger;
 mod limits;
@@ -51,5 +52,6 @@ mod waiting;
 mod waits;
 mod writer;
 
+pub use files::SqliteFiles;
 pub use open::{OpenError, Options, Synchronous};
 pub use store::SqliteStore;

@@ -135,7 +135,6 @@ impl RowLoader<'_> {
         })?;
         Ok(old.collect::<rusqlite::Result<_>>()?)
     }
-
 }
 
 impl Ledger<'_> {

@@ -1,25 +1,24 @@
 //! The store itself, which only passes on what it is asked to those who can do it.
 
+use crate::audit;
 use crate::bell::Ears;
 use crate::error::Error;
+use crate::files::SqliteFiles;
 use crate::ledger::Ledger;
 use crate::open::{self, OpenError, Options, Place};
 use crate::reader::Readers;
-use crate::writer::{Writer, message};
-use crate::{audit, backup};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use crate::writer::Writer;
+use std::path::Path;
 use std::sync::Arc;
 use tidegate_core::explain::Looked;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, News, Record, Reply, Request, RunKey, RunSummary,
-    RunView, RunsPage, Store, StoreError, TaskKey, Unserved, WorkerView,
+    Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
+    RunsPage, Store, TaskKey, Unserved, Wakeup, WorkerView,
 };
 use tidegate_core::{RunId, Timestamp};
-use tokio::sync::oneshot;
 
 /// A store in a SQLite database.
 ///
@@ -70,35 +69,17 @@ impl SqliteStore {
         &self.place.path
     }
 
+    /// Its files.
+    pub fn files(&self) -> SqliteFiles {
+        SqliteFiles { place: self.place.clone() }
+    }
+
     /// Once this returns, what was queued before is written, the log is folded back into the
     /// database, and the file is closed. Workers that were enlisted here and not dismissed count as
     /// dead. Whatever is asked of the store afterwards is refused.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
-    }
-}
-
-impl SqliteStore {
-    /// Looks at the whole database in a thread of its own, because that may take long.
-    async fn apart<T: Send + 'static>(
-        &self,
-        what: &str,
-        look: impl FnOnce(&Place) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let at = |error: Error| error.at(&self.place.path);
-        let (answer, answered) = oneshot::channel();
-        let place = self.place.clone();
-        let look = move || {
-            let found = catch_unwind(AssertUnwindSafe(|| look(&place)));
-            let found = found.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
-            // Whoever has gone away does not want to know.
-            let _ = answer.send(found);
-        };
-        let thread = std::thread::Builder::new().name(format!("tidegate-sqlite-{what}"));
-        thread.spawn(look).map_err(|error| at(Error::Thread(error)))?;
-        let found: Result<Result<_, Error>, _> = answered.await;
-        found.map_err(|_| at(Error::Closed))?.map_err::<StoreError, _>(at)
     }
 }
 
@@ -125,7 +106,7 @@ impl Store for SqliteStore {
         Box::pin(self.writer.write(take, &self.place))
     }
 
-    fn news(&self, worker: WorkerId) -> Answer<'_, News> {
+    fn wait_for_wakeup(&self, worker: WorkerId) -> Answer<'_, Wakeup> {
         Box::pin(self.ears.hear(worker))
     }
 
@@ -169,24 +150,7 @@ impl Store for SqliteStore {
         Box::pin(self.readers.read(move |loader| loader.explain(task, now)))
     }
 
-    fn notes(&self, worker: WorkerId) -> Option<PathBuf> {
-        Some(self.place.locks.notes_of(worker))
-    }
-
-    fn logs(&self) -> Option<PathBuf> {
-        Some(self.place.logs())
-    }
-
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
-        Box::pin(self.apart("audit", audit::audit))
-    }
-
-    fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
-        Box::pin(self.apart("audit", audit::files))
-    }
-
-    /// When the answer is dropped, it goes on to its end.
-    fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
-        Box::pin(self.apart("backup", move |place| backup::backup(place, &to)))
+        Box::pin(async { self.files().work_apart("audit", audit::audit).await })
     }
 }

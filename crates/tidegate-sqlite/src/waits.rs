@@ -202,7 +202,6 @@ impl Ledger<'_> {
     pub(crate) fn write_word(&mut self, worker: WorkerId, task: TaskKey) -> Result<(), Error> {
         self.sql.leave_word.execute((worker.0 as i64, task.0))?;
         self.loader.have_words()?.insert(worker);
-        self.stirred.words.insert(worker);
         Ok(())
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::explain::Looked;
 use tidegate_core::graph::RunOutcome;
@@ -188,13 +187,5 @@ impl Store for Faulty {
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.inner.audit()
-    }
-
-    fn audit_files(&self) -> Answer<'_, Vec<Finding>> {
-        self.inner.audit_files()
-    }
-
-    fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
-        self.inner.backup(to)
     }
 }

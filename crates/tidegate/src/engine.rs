@@ -17,6 +17,7 @@ mod entry;
 mod event;
 mod explain;
 mod fan_out;
+mod files;
 mod health;
 mod hook;
 mod keys;
@@ -45,6 +46,7 @@ pub use child::Child;
 use clock::EngineClock;
 pub use event::{Event, Missed, Subscription, What};
 pub use explain::Explanation;
+use files::StoreFiles;
 pub use health::{EngineHealth, HealthChanges};
 pub(crate) use hook::Hook;
 pub use hook::{EntryEvent, EntryStage, StoredEnd};
@@ -126,6 +128,7 @@ pub struct Engine {
 /// What the handles, the loop and the entries share.
 pub(crate) struct Shared {
     store: Arc<dyn Store>,
+    files: StoreFiles,
     pool: SlotPool,
     workflows: Workflows,
     queue: Arc<str>,

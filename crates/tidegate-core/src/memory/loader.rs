@@ -1,19 +1,19 @@
 //! How a decision loads rows from memory and how its delta is applied.
 
 use super::Memory;
-use crate::Timestamp;
 use crate::decision::{self, Decision};
 use crate::delta::Delta;
 use crate::store::{Reply, Request};
 use crate::want::{Known, Loaded, Loader, Want};
 use std::convert::Infallible;
+use std::time::SystemTime;
 
 impl Loader for Memory {
     type Stop = Infallible;
 
     fn load(&mut self, want: &Want) -> Result<Loaded, Infallible> {
         Ok(match want {
-            Want::Now => Loaded::Time(self.show_time()),
+            Want::Now => Loaded::Time(SystemTime::now().into()),
             Want::RunById(run) => Loaded::Run(self.find_run(*run)?),
             Want::RunByKey { queue, workflow, key } => {
                 Loaded::Run(self.find_run_by_key(queue, workflow, key)?)
@@ -73,11 +73,6 @@ impl Loader for Memory {
 }
 
 impl Memory {
-    fn show_time(&self) -> Timestamp {
-        let latest = self.latest.unwrap_or_default();
-        self.clock.as_ref().map_or(latest, |clock| clock())
-    }
-
     pub(super) fn take_request(&mut self, request: &Request) -> Result<Reply, Infallible> {
         let Decision { mut delta, mut reply, fill } =
             decision::decide(request, Known::new(), self)?;

@@ -229,7 +229,7 @@ fn limited_not() -> Arc<Plan> {
 /// Everything that is wrong, as far as a thorough audit tells.
 async fn findings(store: &SqliteStore) -> Vec<Finding> {
     let mut findings = store.audit().await.unwrap();
-    findings.extend(store.audit_files().await.unwrap());
+    findings.extend(store.files().check_files().await.unwrap());
     findings
 }
 

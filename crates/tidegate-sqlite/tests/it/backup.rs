@@ -25,7 +25,7 @@ async fn a_copy_is_a_store_of_its_own_in_which_all_workers_are_dead() {
         (submit(&store, b"one").await.unwrap(), submit(&store, b"two").await.unwrap());
     let task = claim(&store, worker, 1).await.remove(0);
     let place = folder.path().join("copy.db");
-    store.backup(place.clone()).await.unwrap();
+    store.files().back_up(place.clone()).await.unwrap();
     let own = ["copy.db", "jobs.db", "jobs.db-shm", "jobs.db-wal", "jobs.db-workers"];
     assert_eq!(names(folder.path()), own, "nothing else is left");
 
@@ -75,7 +75,7 @@ async fn a_place_that_will_not_do_is_refused_by_name_and_nothing_is_touched() {
         (folder.path().join("./jobs.db"), "that is the store itself; name another file"),
     ];
     for (to, expected) in cases {
-        let error = store.backup(to).await.unwrap_err().to_string();
+        let error = store.files().back_up(to).await.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
         assert!(error.contains("jobs.db: it was not copied to "), "{error}");
     }
@@ -112,7 +112,7 @@ async fn a_copy_is_of_one_instant_while_others_write() {
     for number in 0..5 {
         let before = runs(&*store).await;
         let place = folder.path().join(format!("copy-{number}.db"));
-        store.backup(place.clone()).await.unwrap();
+        store.files().back_up(place.clone()).await.unwrap();
         let copy = open(&place);
         assert_sound(&copy).await;
         let copied = runs(&copy).await;

@@ -3,22 +3,23 @@
 use crate::support::{claim, enlist, enlist_for, new_run, open, plan, request, submit, take};
 use std::task::Poll;
 use tidegate_core::lifecycle::WorkerId;
-use tidegate_core::store::{Change, News, Operation, Request, Scope, Store};
+use tidegate_core::store::{Change, Operation, Request, Scope, Store, Wakeup};
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp};
 use tidegate_sqlite::SqliteStore;
 
-const WORD: News = News { word: true, ready: false, ended: false };
-const READY: News = News { word: false, ready: true, ended: false };
-const ENDED: News = News { word: false, ready: false, ended: true };
+const WORD: Wakeup = Wakeup { is_notified: true, has_ready: false, has_ended: false };
+const READY: Wakeup = Wakeup { is_notified: false, has_ready: true, has_ended: false };
+const ENDED: Wakeup = Wakeup { is_notified: false, has_ready: false, has_ended: true };
 
-async fn news(store: &SqliteStore, worker: WorkerId) -> News {
-    let heard = tokio::time::timeout(std::time::Duration::from_secs(30), store.news(worker));
+async fn news(store: &SqliteStore, worker: WorkerId) -> Wakeup {
+    let heard =
+        tokio::time::timeout(std::time::Duration::from_secs(30), store.wait_for_wakeup(worker));
     heard.await.expect("the bell rings").unwrap()
 }
 
 /// Whether nothing has rung. Whoever asks has just heard something that was rung later.
 async fn is_quiet(store: &SqliteStore, worker: WorkerId) -> bool {
-    let mut heard = store.news(worker);
+    let mut heard = store.wait_for_wakeup(worker);
     std::future::poll_fn(|cx| Poll::Ready(heard.as_mut().poll(cx).is_pending())).await
 }
 
@@ -57,7 +58,7 @@ async fn a_worker_is_rung_when_its_task_is_cancelled_and_everybody_when_a_run_en
     let mut cancel = request();
     cancel.operations = vec![Operation::Cancel(run)];
     take(&two, cancel).await.unwrap();
-    assert_eq!(news(&one, owner).await, News { ended: true, ..WORD });
+    assert_eq!(news(&one, owner).await, Wakeup { has_ended: true, ..WORD });
     assert_eq!(news(&two, waits).await, ENDED);
     let told = claim(&one, owner, 1).await;
     assert!(told.is_empty() && is_quiet(&one, owner).await, "it was told once");

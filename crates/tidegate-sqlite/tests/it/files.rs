@@ -65,7 +65,7 @@ fn only_its_owner_can_use_the_files_whatever_the_umask() {
             let store = open(&Path::new(&folder).join("jobs.db"));
             enlist(&store).await;
             submit(&store, b"secret").await.unwrap();
-            store.backup(Path::new(&folder).join("copy.db")).await.unwrap();
+            store.files().back_up(Path::new(&folder).join("copy.db")).await.unwrap();
             for (name, mode) in modes(Path::new(&folder)) {
                 let right = if name.ends_with("-workers") { 0o700 } else { 0o600 };
                 assert_eq!(mode, right, "{name} has mode {mode:o}");

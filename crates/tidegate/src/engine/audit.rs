@@ -34,10 +34,10 @@ impl IntoFuture for Audit {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let store = &self.engine.shared.store;
-            let mut findings = store.audit().await?;
+            let shared = &self.engine.shared;
+            let mut findings = shared.store.audit().await?;
             if self.thorough {
-                findings.extend(store.audit_files().await?);
+                findings.extend(shared.files.check_files().await?);
             }
             Ok(findings)
         })

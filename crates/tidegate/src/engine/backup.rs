@@ -19,6 +19,6 @@ impl Engine {
     /// Something is there already, or the folder is not; the store is in memory; the copy cannot be
     /// written. Nothing is left of it then.
     pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<(), StoreError> {
-        self.shared.store.backup(to.into()).await
+        self.shared.files.back_up(to.into()).await
     }
 }

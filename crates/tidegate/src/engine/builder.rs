@@ -3,6 +3,7 @@
 mod look;
 
 use super::clock::{EngineClock, GivenClock};
+use super::files::StoreFiles;
 use super::monitor::Monitors;
 use super::retention::{self, Retention};
 use super::worker::Worker;
@@ -19,7 +20,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tidegate_core::Timestamp;
 use tidegate_core::graph::nearest;
 #[cfg(unix)]
@@ -523,7 +524,7 @@ impl EngineBuilder {
             Some(_) => Knows::All,
             None => Knows::These(known(&workflows)),
         };
-        let store = open(self.store).await?;
+        let (store, files) = open(self.store).await?;
         let clock = EngineClock::new(self.clock);
         declare(&*store, self.limits, clock.request_clock()).await?;
         check_limits(&*store, &workflows).await?;
@@ -538,14 +539,14 @@ impl EngineBuilder {
         };
         let id = store.enlist(worker).await?;
         #[cfg(unix)]
-        clear_notes(&*store, id).await;
-        let logs = self.config.logs.take().or_else(|| store.logs());
+        clear_notes(&files, id).await;
+        let logs = self.config.logs.take().or_else(|| files.logs_folder());
         #[cfg(unix)]
         let running = crate::process::Running::default();
         #[cfg(unix)]
         {
             let logs = logs.clone();
-            let notes = store.notes(id).map(crate::process::Notes::new);
+            let notes = files.notes_of(id).map(crate::process::Notes::new);
             let logs = logs.map(|folder| (folder, self.config.log_max));
             let commands: Arc<dyn Any + Send + Sync> =
                 Arc::new(Commands { notes, logs, running: running.clone() });
@@ -557,6 +558,7 @@ impl EngineBuilder {
         let (alive, prunes) = watch::channel(());
         let shared = Arc::new(Shared {
             store,
+            files,
             pool,
             workflows: Workflows { given: workflows, find: self.find },
             queue: self.config.queues[0].as_str().into(),
@@ -596,9 +598,9 @@ impl EngineBuilder {
 /// before had a worker of the same number, which has died: what it has left running is ended. If that
 /// is not possible they are put aside.
 #[cfg(unix)]
-async fn clear_notes(store: &dyn Store, worker: WorkerId) {
-    let Err(error) = super::look::end_commands(store, worker).await else { return };
-    let Some(notes) = store.notes(worker) else { return };
+async fn clear_notes(files: &StoreFiles, worker: WorkerId) {
+    let Err(error) = super::look::end_commands(files, worker).await else { return };
+    let Some(notes) = files.notes_of(worker) else { return };
     let aside = notes.with_added_extension("old");
     tracing::warn!(%error, notes = %aside.display(), "cannot end what a worker before has left");
     if let Err(error) = tokio::fs::rename(&notes, aside).await {
@@ -711,19 +713,22 @@ const KNOWN: &str = if cfg!(feature = "sqlite") {
     "\"memory:\" (the feature `sqlite` is off)"
 };
 
-async fn open(place: Place) -> Result<Arc<dyn Store>, StartError> {
+async fn open(place: Place) -> Result<(Arc<dyn Store>, StoreFiles), StartError> {
     let address = match place {
-        Place::Open(store) => return Ok(store),
+        Place::Open(store) => return Ok((store, StoreFiles::default())),
         Place::Address(address) => address,
     };
     match address.split_once(':') {
-        Some(("memory", "")) => Ok(Arc::new(MemoryStore::with_clock(|| SystemTime::now().into()))),
+        Some(("memory", "")) => Ok((Arc::new(MemoryStore::new()), StoreFiles::default())),
         #[cfg(feature = "sqlite")]
         Some(("sqlite", path)) if let Some((path, options)) = sqlite_options(path) => {
             let path = path.to_owned();
             let open = move || tidegate_sqlite::SqliteStore::open(path, options);
             match tokio::task::spawn_blocking(open).await {
-                Ok(Ok(store)) => Ok(Arc::new(store)),
+                Ok(Ok(store)) => {
+                    let files = store.files().into();
+                    Ok((Arc::new(store), files))
+                }
                 Ok(Err(error)) => Err(StartError::Open(Box::new(error))),
                 Err(error) => Err(StartError::Open(Box::new(error))),
             }

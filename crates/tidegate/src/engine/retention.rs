@@ -198,7 +198,9 @@ async fn round(shared: &Shared, retention: Retention, rests: u32) -> Result<Prun
     }
     // What a crash has left of runs that are gone goes too.
     if let (Some(folder), Some(age)) = (logs, retention.logs.or(runs)) {
-        let sweep = Sweep { store, folder, before: now - age, ended: retention.logs.is_some() };
+        let is_own = shared.files.logs_folder().as_deref() == Some(folder);
+        let sweep =
+            Sweep { store, is_own, folder, before: now - age, ended: retention.logs.is_some() };
         pruned.logs += sweep.run().await?;
     }
     Ok(pruned)
@@ -220,6 +222,8 @@ fn folder_of(logs: &Path, run: RunId) -> PathBuf {
 /// Looks through all logs.
 struct Sweep<'s> {
     store: &'s dyn Store,
+    /// Whether the folder is the store's own: then what the store does not know is no other's.
+    is_own: bool,
     folder: &'s Path,
     before: Timestamp,
     /// Whether logs of runs go that have ended, or only of such as are gone.
@@ -228,14 +232,12 @@ struct Sweep<'s> {
 
 impl Sweep<'_> {
     async fn run(self) -> Result<u64, StoreError> {
-        // Only in its own folder is what the store does not know nobody else's either.
-        let is_own = self.store.logs().as_deref() == Some(self.folder);
         let (folder, before) = (self.folder.to_owned(), self.before);
         let runs = blocking(move || runs_in(&folder, before)).await.unwrap_or_default();
         let mut removed = 0;
         for run in runs {
             let goes = match self.store.run(run).await? {
-                None => is_own,
+                None => self.is_own,
                 Some(view) => self.ended && view.run.ended.is_some_and(|(_, at)| at < self.before),
             };
             if goes {

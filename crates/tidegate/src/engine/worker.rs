@@ -36,8 +36,8 @@ use tidegate_core::lifecycle::{Failure, Fence, Kind, WorkerId};
 use tidegate_core::load::Reached;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{
-    Bytes, Claimed, Clock, Ended, Happened, News, OperationOutcome, Record, Reply, Request,
-    RequestId, RunKey, StoreError, Submitted, TaskKey,
+    Bytes, Claimed, Clock, Ended, Happened, OperationOutcome, Record, Reply, Request, RequestId,
+    RunKey, StoreError, Submitted, TaskKey, Wakeup,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
@@ -70,7 +70,7 @@ const MESSAGES_MAX: usize = 4_096;
 
 type Handed = Pin<Box<dyn Future<Output = Result<Reply, StoreError>> + Send>>;
 type Looked = JoinHandle<Result<Seen, StoreError>>;
-type Heard = Pin<Box<dyn Future<Output = Result<News, StoreError>> + Send>>;
+type Heard = Pin<Box<dyn Future<Output = Result<Wakeup, StoreError>> + Send>>;
 
 /// A worker and all that belongs to it.
 pub(super) struct Worker {
@@ -143,7 +143,7 @@ struct Live {
 enum Woke {
     Reply(Result<Reply, StoreError>),
     Looked(Result<Result<Seen, StoreError>, JoinError>),
-    Rung(Result<News, StoreError>),
+    Rung(Result<Wakeup, StoreError>),
     Messages,
     Reports,
     Timer,
@@ -272,19 +272,19 @@ impl Worker {
 
     fn listen(&self) -> Heard {
         let (store, id) = (self.shared.store.clone(), self.id);
-        Box::pin(async move { store.news(id).await })
+        Box::pin(async move { store.wait_for_wakeup(id).await })
     }
 
     /// Somebody else has done something that concerns this worker.
-    fn rung(&mut self, news: News) {
+    fn rung(&mut self, wakeup: Wakeup) {
         self.bell = Some(self.listen());
-        if news.word {
+        if wakeup.is_notified {
             self.dispatcher.handle(Input::Alarm);
         }
-        if news.ready {
+        if wakeup.has_ready {
             self.dispatcher.handle(Input::Ready);
         }
-        if news.ended && !self.cells.is_empty() {
+        if wakeup.has_ended && !self.cells.is_empty() {
             match self.look {
                 None => self.look_at_store(LOOKED_UP_MAX),
                 Some(_) => self.looks_again = true,
@@ -856,7 +856,8 @@ impl Worker {
     fn look_at_store(&mut self, runs: usize) {
         if self.closing.is_none() {
             let runs = self.waited_for(runs);
-            self.look = Some(tokio::spawn(look(self.shared.store.clone(), runs)));
+            let shared = &self.shared;
+            self.look = Some(tokio::spawn(look(shared.store.clone(), shared.files.clone(), runs)));
         }
     }
 

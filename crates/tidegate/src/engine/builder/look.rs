@@ -37,8 +37,8 @@ impl EngineBuilder {
     /// ```
     pub async fn look(self) -> Result<Engine, StartError> {
         self.config.validate().map_err(StartError::Config)?;
-        let store = open(self.store).await?;
-        let logs = self.config.logs.clone().or_else(|| store.logs());
+        let (store, files) = open(self.store).await?;
+        let logs = self.config.logs.clone().or_else(|| files.logs_folder());
         // Nobody is at the other end of these, as after a shutdown.
         let (inbox, _) = mpsc::unbounded_channel();
         let (reports, _) = mpsc::unbounded_channel();
@@ -46,6 +46,7 @@ impl EngineBuilder {
         let closed = Stage::Closed(ShutdownReport::default());
         let shared = Shared {
             store,
+            files,
             pool: SlotPool::new(self.config.slots).expect("the settings were checked"),
             workflows: Workflows::default(),
             queue: self.config.queues[0].as_str().into(),

@@ -155,7 +155,7 @@ impl Worker {
             return;
         }
         // What cannot be removed says that nothing is running.
-        let _ = look::remove_notes(&*self.shared.store, self.id).await;
+        let _ = look::remove_notes(&self.shared.files, self.id).await;
         if let Err(error) = self.shared.store.dismiss(self.id).await {
             tracing::warn!(%error, "cannot sign off; the worker will be taken for dead");
         }

@@ -6,7 +6,6 @@ use super::gates::{
 };
 use super::support::{Place, on_every_store, until, within};
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate::engine::SubmitError;
@@ -340,10 +339,6 @@ impl Store for Faulty {
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.inner.audit()
-    }
-
-    fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
-        self.inner.backup(to)
     }
 }
 

@@ -3,7 +3,6 @@
 use super::support::{Place, until};
 use crate::support::Crowd;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
@@ -301,10 +300,6 @@ impl Store for Spy {
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.inner.audit()
-    }
-
-    fn backup(&self, to: PathBuf) -> Answer<'_, ()> {
-        self.inner.backup(to)
     }
 }
 

@@ -1,14 +1,14 @@
 //! Who works on a store, who takes part without working, and who only looks.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tidegate::engine::RunsPage;
 use tidegate::{Context, Engine, Task, TaskError, Workflow};
 use tidegate_core::memory::MemoryStore;
 
 #[tokio::test]
 async fn all_workers_of_a_store_are_listed_with_what_they_serve() {
-    let store = Arc::new(MemoryStore::with_clock(|| SystemTime::now().into()));
+    let store = Arc::new(MemoryStore::new());
     let open = || Engine::builder("").store(store.clone());
     let works = open().slots(3).queues(["mail", "files"]).start().await.unwrap();
     let looks = open().connect().await.unwrap();
@@ -27,7 +27,7 @@ async fn whoever_only_looks_sees_everything_and_changes_nothing() {
     async fn lasts(_: &mut Context) -> Result<(), TaskError> {
         std::future::pending().await
     }
-    let store = Arc::new(MemoryStore::with_clock(|| SystemTime::now().into()));
+    let store = Arc::new(MemoryStore::new());
     let open = || Engine::builder("").store(store.clone());
     let workflow = Workflow::of(Task::new("lasts", lasts)).unwrap();
     let works = open().workflow(workflow).start().await.unwrap();

@@ -1,0 +1,148 @@
+//! The workers that have to be woken once a delta is committed.
+//!
+//! Nothing rests on it: a worker that is not woken polls the store.
+
+use crate::delta::Delta;
+use crate::graph::TaskIndex;
+use crate::lifecycle::WorkerId;
+use crate::plan::Plan;
+use crate::store::Wakeup;
+use crate::want::ServedTasks;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The part of a delta that may concern other workers than the one whose request it was.
+#[derive(Debug, Default)]
+pub struct Wakeups {
+    notified: BTreeSet<WorkerId>,
+    ready: Vec<ReadyTasks>,
+    is_unpaused: bool,
+    is_run_ended: bool,
+}
+
+/// Tasks that can be claimed from now on, and that the same workers can run.
+#[derive(Debug)]
+struct ReadyTasks {
+    queue: Arc<str>,
+    plan: Arc<Plan>,
+    task: TaskIndex,
+}
+
+impl Wakeups {
+    /// Finds them.
+    pub fn of_delta(delta: &Delta) -> Self {
+        let mut wakeups = Wakeups {
+            notified: delta.notifications.iter().map(|(worker, _)| *worker).collect(),
+            is_unpaused: delta.pauses.iter().any(|pause| !pause.begins),
+            ..Wakeups::default()
+        };
+        for write in &delta.tasks {
+            wakeups.is_run_ended |= write.row.head.is_some() && write.is_run_ended;
+            if write.place.gate.is_some_and(|gate| gate.is_open()) {
+                wakeups.add_ready(&write.queue, &write.row.plan, write.row.index);
+            }
+        }
+        wakeups
+    }
+
+    fn add_ready(&mut self, queue: &Arc<str>, plan: &Arc<Plan>, task: TaskIndex) {
+        // Rows that are alike usually come one after the other.
+        let is_last = self.ready.last().is_some_and(|last| {
+            Arc::ptr_eq(&last.plan, plan)
+                && last.queue == *queue
+                && plan.known_as(last.task) == plan.known_as(task)
+        });
+        if !is_last {
+            self.ready.push(ReadyTasks { queue: queue.clone(), plan: plan.clone(), task });
+        }
+    }
+
+    /// The reasons to wake a worker; the default is none.
+    pub fn for_worker(&self, worker: WorkerId, served: &ServedTasks) -> Wakeup {
+        let can_run = |ready: &ReadyTasks| served.can_run(&ready.queue, &ready.plan, ready.task);
+        Wakeup {
+            is_notified: self.notified.contains(&worker),
+            has_ready: self.is_unpaused && !served.queues.is_empty()
+                || self.ready.iter().any(can_run),
+            has_ended: self.is_run_ended,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::decide;
+    use crate::delta::PauseChange;
+    use crate::graph::{Graph, Node, OnFailure};
+    use crate::memory::Memory;
+    use crate::plan::TaskPlan;
+    use crate::store::{Knows, NewRun, Operation, Request, RequestId, Scope, TaskKey};
+    use crate::want::Known;
+    use crate::{RunId, Timestamp};
+
+    const WORKER: WorkerId = WorkerId(1);
+    const RUN: RunId = RunId::from_u128(7);
+
+    fn served(queues: &[&str], tasks: &[&str]) -> ServedTasks {
+        let queues: Vec<String> = queues.iter().map(|&queue| queue.to_owned()).collect();
+        let tasks = tasks.iter().map(|&task| ("w".to_owned(), task.to_owned())).collect();
+        ServedTasks::new(&queues, &Knows::These(tasks))
+    }
+
+    /// The delta of a request, written to the memory as well.
+    fn take(memory: &mut Memory, id: u64, change: impl FnOnce(&mut Request)) -> Wakeups {
+        let mut request = Request::new(RequestId(id), Timestamp::from_micros(1));
+        change(&mut request);
+        let Ok(mut decision) = decide(&request, Known::new(), memory);
+        let wakeups = Wakeups::of_delta(&decision.delta);
+        let Ok(()) = memory.apply_delta(&mut decision.delta);
+        wakeups
+    }
+
+    fn submit(request: &mut Request) {
+        let graph = Graph::new([Node::new("a")]).expect("one task");
+        let plan = Plan::new("w", graph, OnFailure::FailFast, vec![TaskPlan::default()]);
+        request.submits.push(NewRun::new(RUN, Arc::new(plan), "q".into()));
+    }
+
+    #[test]
+    fn ready_task_wakes_the_workers_that_can_run_it_and_no_other() {
+        let wakeups = take(&mut Memory::default(), 1, submit);
+        let ready = Wakeup { has_ready: true, ..Wakeup::default() };
+        assert_eq!(wakeups.for_worker(WORKER, &served(&["p", "q"], &["a"])), ready);
+        assert_eq!(wakeups.for_worker(WORKER, &served(&["p"], &["a"])), Wakeup::default());
+        assert_eq!(wakeups.for_worker(WORKER, &served(&["q"], &["b"])), Wakeup::default());
+    }
+
+    #[test]
+    fn end_of_a_run_is_a_reason_for_every_worker() {
+        let mut memory = Memory::default();
+        take(&mut memory, 1, submit);
+        let wakeups = take(&mut memory, 2, |request| {
+            request.operations.push(Operation::Cancel(RUN));
+        });
+        let ended = Wakeup { has_ended: true, ..Wakeup::default() };
+        assert_eq!(wakeups.for_worker(WORKER, &served(&[], &[])), ended);
+    }
+
+    #[test]
+    fn end_of_a_pause_wakes_workers_that_serve_a_queue() {
+        let pause = |begins| {
+            let pause = PauseChange { scope: Scope::Store, begins, at: Timestamp::default() };
+            Wakeups::of_delta(&Delta { pauses: vec![pause], ..Delta::default() })
+        };
+        let serves = served(&["q"], &["a"]);
+        assert!(pause(false).for_worker(WORKER, &serves).has_ready);
+        assert!(!pause(true).for_worker(WORKER, &serves).has_ready);
+        assert!(!pause(false).for_worker(WORKER, &served(&[], &[])).has_ready);
+    }
+
+    #[test]
+    fn notified_worker_is_woken_alone() {
+        let notifications = [(WORKER, TaskKey(5))].into();
+        let wakeups = Wakeups::of_delta(&Delta { notifications, ..Delta::default() });
+        assert!(wakeups.for_worker(WORKER, &served(&[], &[])).is_notified);
+        assert!(!wakeups.for_worker(WorkerId(2), &served(&[], &[])).is_notified);
+    }
+}
