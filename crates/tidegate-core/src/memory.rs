@@ -18,7 +18,7 @@ mod prune;
 mod rows;
 
 use crate::delta::{PauseChange, is_paused_after};
-use crate::explain::Looked;
+use crate::explain::{Looked, explain_task};
 use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Kind, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey, LimitState};
@@ -26,11 +26,10 @@ use crate::plan::Plan;
 use crate::rows::{Gate, Head, Payload, Place, Row};
 use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
-    RunsPage, Scope, Store, StoreError, TaskKey, TaskView, UNSERVED_MAX, Unserved, WhyUnserved,
-    WorkerView,
+    RunsPage, Scope, Store, StoreError, TaskKey, TaskView, Unserved, WorkerView,
 };
 use crate::wait::{WaitId, WaitKind, Waiting};
-use crate::want::ServedTasks;
+use crate::want::{ServedTasks, TaskGroup};
 use crate::{RunId, Timestamp, audit, limit};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -163,10 +162,8 @@ impl Store for MemoryStore {
     }
 
     fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
-        self.with(move |memory| {
-            match crate::explain::look(&mut explain::Reading(memory), task, now) {
-                Ok(looked) => looked,
-            }
+        self.with(move |memory| match explain_task(memory, task, now) {
+            Ok(looked) => looked,
         })
     }
 
@@ -357,8 +354,7 @@ impl Memory {
     }
 
     fn has_pause(&self, scope: &Scope) -> bool {
-        let pauses = self.pauses.get(scope);
-        pauses.and_then(|pauses| pauses.last()).is_some_and(|pause| pause.to.is_none())
+        self.pause_start(scope).is_some()
     }
 
     /// Whether a pause keeps the tasks of a queue from being claimed after these changes.
@@ -572,28 +568,15 @@ impl Memory {
     }
 
     fn unserved(&self) -> Vec<Unserved> {
-        let mut waiting: BTreeMap<(&str, &str, &str, u32), u32> = BTreeMap::new();
+        let mut waiting: BTreeMap<TaskGroup, u32> = BTreeMap::new();
         for (row, _) in self.tasks.values().filter(|(_, place)| place.gate.is_some()) {
-            let (workflow, task) = (row.plan.workflow(), row.plan.known_as(row.index));
-            let names = (&*self.head(row.run()).queue, workflow, task, row.planned().weight);
-            *waiting.entry(names).or_default() += 1;
+            let queue = &self.head(row.run()).queue;
+            *waiting.entry(TaskGroup::new(queue, &row.plan, row.index)).or_default() += 1;
         }
-        let unserved = waiting.into_iter().filter_map(|(names, waiting)| {
-            let (queue, workflow, task, weight) = names;
-            let alive = self.workers.values().filter(|worker| worker.alive);
-            let asked = alive.map(|worker| {
-                let served = &worker.served;
-                let serves = served.queues.contains(queue);
-                (serves, served.knows_task(workflow, task), worker.slots)
-            });
-            Some(Unserved {
-                why: WhyUnserved::of(weight, asked)?,
-                queue: queue.to_owned(),
-                workflow: workflow.to_owned(),
-                task: task.to_owned(),
-                weight,
-                waiting: waiting.min(UNSERVED_MAX),
-            })
+        let workers = self.live_workers();
+        let unserved = waiting.into_iter().filter_map(|(group, waiting)| {
+            let why = group.find_unserved_reason(&workers)?;
+            Some(Unserved::new(group, waiting, why))
         });
         unserved.collect()
     }

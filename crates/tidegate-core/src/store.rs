@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
 use crate::rows::Owned;
 use crate::wait::{NewSignal, WaitAnswer, WaitId, WaitOp, Waiting};
+use crate::want::TaskGroup;
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -947,6 +948,15 @@ pub struct Unserved {
     pub why: WhyUnserved,
 }
 
+impl Unserved {
+    /// The tasks of this group, of which this many wait.
+    pub fn new(group: TaskGroup, waiting: u32, why: WhyUnserved) -> Self {
+        let TaskGroup { queue, workflow, task, weight } = group;
+        let (queue, waiting) = (queue.to_string(), waiting.min(UNSERVED_MAX));
+        Unserved { queue, workflow, task, weight, waiting, why }
+    }
+}
+
 /// Up to so many tasks that nobody can run are counted.
 pub const UNSERVED_MAX: u32 = 1_000;
 
@@ -962,26 +972,6 @@ pub enum WhyUnserved {
         /// The most that one of them has.
         largest: u32,
     },
-}
-
-impl WhyUnserved {
-    /// Why none of these workers can run a task of this weight: of each it is told whether it serves
-    /// the queue, whether it knows the task, and how many slots it has. `None` if one can.
-    pub fn of(weight: u32, workers: impl IntoIterator<Item = (bool, bool, u32)>) -> Option<Self> {
-        let mut why = WhyUnserved::Queue;
-        for (serves, knows, slots) in workers {
-            why = match why {
-                _ if serves && knows && slots >= weight => return None,
-                WhyUnserved::TooHeavy { largest } if serves && knows => {
-                    WhyUnserved::TooHeavy { largest: largest.max(slots) }
-                }
-                _ if serves && knows => WhyUnserved::TooHeavy { largest: slots },
-                WhyUnserved::Queue if serves => WhyUnserved::Unknown,
-                why => why,
-            };
-        }
-        Some(why)
-    }
 }
 
 impl fmt::Display for Unserved {

@@ -14,7 +14,7 @@ use crate::limit::{Hold, Limit, LimitKey};
 use crate::plan::Plan;
 use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
 use crate::rows::{Owned, Payload, Place, Row};
-use crate::store::{Bytes, Knows, RunKey, Scope, TaskKey};
+use crate::store::{Bytes, Happened, Knows, RunKey, Scope, TaskKey, WhyUnserved};
 use crate::wait::{WaitId, Waiting};
 use crate::{RunId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -96,8 +96,8 @@ pub enum Want {
     },
     /// The queues that a worker serves and the tasks that it knows: [`Loaded::Served`].
     Served(WorkerId),
-    /// Whether there is a pause of exactly this: [`Loaded::Flag`].
-    IsPaused(Scope),
+    /// When the pause of exactly this began, if there is one: [`Loaded::Instant`].
+    PauseStart(Scope),
     /// Whether a queue or the store is paused: [`Loaded::Flag`].
     IsQueuePaused(Arc<str>),
     /// For how long of the time between, a pause kept a run from starting: [`Loaded::Duration`].
@@ -191,6 +191,50 @@ pub enum Want {
     },
     /// The keys of a limit on which tasks are blocked: [`Loaded::LimitKeys`].
     BlockedKeys(Arc<str>),
+    /// Some of the tasks that hold units of a limit: [`Loaded::Holders`].
+    HoldersOf {
+        /// Which limit.
+        limit: LimitKey,
+        /// At most this many.
+        max: u32,
+    },
+    /// How many tasks are blocked on a limit before a place in claim order: [`Loaded::Number`].
+    BlockedBefore {
+        /// Which limit.
+        limit: LimitKey,
+        /// Claim order and number of the task at that place.
+        place: (Timestamp, TaskKey),
+        /// Counted up to here.
+        max: u32,
+    },
+    /// How many tasks of each task group of a queue can be claimed before a place in claim order; groups
+    /// without such tasks are left out: [`Loaded::TaskGroups`].
+    ReadyBefore {
+        /// Which queue.
+        queue: Arc<str>,
+        /// Claim order and number of the task at that place.
+        place: (Timestamp, TaskKey),
+        /// Counted up to here in each group.
+        max: u32,
+    },
+    /// The workers that are alive, by number: [`Loaded::Workers`].
+    LiveWorkers,
+    /// The kind of a task's last record, if that is among the last of its run: [`Loaded::RecordKind`].
+    LastRecord {
+        /// Which run.
+        run: RunKey,
+        /// The task's index in it.
+        task: TaskIndex,
+        /// Among this many records of the run.
+        max: u32,
+    },
+    /// How long tasks of the same task group took from entry to success: [`Loaded::Durations`].
+    RecentDurations {
+        /// A task of the group.
+        like: TaskKey,
+        /// Among this many last records of the store.
+        max: u32,
+    },
     /// Where a task is found, as it was last written: [`Loaded::Place`].
     Place(TaskKey),
     /// Whether a task is not filed among those that are alike for a claim, or the run of a first task
@@ -255,12 +299,34 @@ pub enum Loaded {
     Limit(Option<Limit>),
     RateEvents(Vec<(Timestamp, u32)>),
     Holds(Vec<Hold>),
+    Holders(Vec<(TaskKey, u32, Timestamp)>),
+    TaskGroups(Vec<(TaskGroup, u32)>),
+    Workers(Vec<LiveWorker>),
+    RecordKind(Option<Happened>),
+    Durations(Vec<Duration>),
     Place(Option<Place>),
     RunRows(Option<RunRows>),
     OldRuns(Vec<OldRun>),
     OldRecords(Vec<OldRecord>),
     OldSignals(Vec<OldSignal>),
 }
+
+/// Makes methods that look up one [`Want`] each, by the method `load_want` of the same type.
+macro_rules! look_ups {
+    (
+        $visible:vis,
+        $($name:ident($($given:ident: $type:ty),*) -> $Found:ty = $want:expr => $Kind:ident;)*
+    ) => {$(
+        $visible fn $name(&mut self, $($given: $type),*) -> Result<$Found, L::Stop> {
+            match self.load_want($want)? {
+                crate::want::Loaded::$Kind(found) => Ok(found),
+                other => unreachable!("a store answered a want with {other:?}"),
+            }
+        }
+    )*};
+}
+
+pub(crate) use look_ups;
 
 /// What was loaded for a request before it is decided.
 ///
@@ -325,5 +391,67 @@ impl ServedTasks {
     /// Whether the worker serves the queue and knows the task.
     pub fn can_run(&self, queue: &str, plan: &Plan, task: TaskIndex) -> bool {
         self.queues.contains(queue) && self.knows_task(plan.workflow(), plan.known_as(task))
+    }
+}
+
+/// Tasks that are alike for a claim: a worker can run all of them or none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskGroup {
+    /// Their queue.
+    pub queue: Arc<str>,
+    /// Their workflow.
+    pub workflow: String,
+    /// The name by which workers know them.
+    pub task: String,
+    /// How many slots each takes.
+    pub weight: u32,
+}
+
+impl TaskGroup {
+    /// The group of a task of this queue and plan.
+    pub fn new(queue: &Arc<str>, plan: &Plan, task: TaskIndex) -> Self {
+        TaskGroup {
+            queue: queue.clone(),
+            workflow: plan.workflow().to_owned(),
+            task: plan.known_as(task).to_owned(),
+            weight: plan.task(task).weight,
+        }
+    }
+
+    /// Why none of these workers can run the tasks of the group; `None` if one can.
+    pub fn find_unserved_reason(&self, workers: &[LiveWorker]) -> Option<WhyUnserved> {
+        let mut why = WhyUnserved::Queue;
+        for LiveWorker { served, slots, .. } in workers {
+            let serves = served.queues.contains(&*self.queue);
+            let knows = serves && served.knows_task(&self.workflow, &self.task);
+            why = match why {
+                _ if knows && *slots >= self.weight => return None,
+                WhyUnserved::TooHeavy { largest } if knows => {
+                    WhyUnserved::TooHeavy { largest: largest.max(*slots) }
+                }
+                _ if knows => WhyUnserved::TooHeavy { largest: *slots },
+                WhyUnserved::Queue if serves => WhyUnserved::Unknown,
+                why => why,
+            };
+        }
+        Some(why)
+    }
+}
+
+/// A worker that is alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveWorker {
+    /// Its number.
+    pub id: WorkerId,
+    /// The queues that it serves and the tasks that it knows.
+    pub served: Arc<ServedTasks>,
+    /// How many slots it has.
+    pub slots: u32,
+}
+
+impl LiveWorker {
+    /// Whether it can run the tasks of a group.
+    pub fn can_run(&self, group: &TaskGroup) -> bool {
+        group.find_unserved_reason(std::slice::from_ref(self)).is_none()
     }
 }

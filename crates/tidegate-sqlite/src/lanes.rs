@@ -13,6 +13,7 @@ use tidegate_core::want::ServedTasks;
 /// A worker as it has presented itself.
 pub(crate) struct Served {
     pub(crate) tasks: Arc<ServedTasks>,
+    pub(crate) slots: u32,
     /// The lanes it serves, of those up to `last`.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) last: i64,

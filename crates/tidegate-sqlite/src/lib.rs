@@ -10,13 +10,13 @@
 //! - `store`: [`SqliteStore`] itself, which only passes on.
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
-//! - `loader`, `rows`, `waits`, `limits`, `waiting`, `repair`: the rows that a request, a view or an
-//!   audit [loads](tidegate_core::want::Loader) in one transaction, on any connection.
+//! - `loader`, `rows`, `waits`, `limits`, `waiting`, `explain`, `repair`: the rows that a request, a
+//!   view, an explanation or an audit [loads](tidegate_core::want::Loader) in one transaction, on any connection.
 //! - `ledger`, `apply`: one transaction of the writer, and how a request's delta is written in it;
 //!   `prune`: one that removes rows.
 //! - `plans`, `lanes`: parts of what a connection remembers between transactions.
 //! - `sql`, `columns`: the statements, and rows from and to columns.
-//! - `reader`: the threads that read; `views`, `explain`, `audit`, `backup`: what they read.
+//! - `reader`: the threads that read; `views`, `audit`, `backup`: what they read.
 //! - `private`: how files beside the database are opened.
 //! - `lock`, `bell`: which workers are alive; whose turn it is to write; how a worker hears of others.
 //!

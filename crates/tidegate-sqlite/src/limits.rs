@@ -52,7 +52,7 @@ impl RowLoader<'_> {
     }
 
     /// The number of a limit for its key, if it has one.
-    fn find_limit_id(&mut self, limit: &LimitKey) -> Result<Option<i64>, Error> {
+    pub(crate) fn find_limit_id(&mut self, limit: &LimitKey) -> Result<Option<i64>, Error> {
         if let Some(id) = self.catalog.limit_id(limit) {
             return Ok(Some(id));
         }

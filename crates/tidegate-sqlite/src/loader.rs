@@ -21,7 +21,7 @@ use tidegate_core::limit::Limit;
 use tidegate_core::plan::Plan;
 use tidegate_core::rows::{Gate, Row};
 use tidegate_core::store::{Bytes, TaskKey};
-use tidegate_core::want::ServedTasks;
+use tidegate_core::want::{LiveWorker, ServedTasks};
 
 /// A connection that loads rows.
 pub(crate) struct RowLoader<'c> {
@@ -169,16 +169,25 @@ impl<'c> RowLoader<'c> {
         Ok(self.cache.known.insert(known).clone())
     }
 
+    /// The workers that are alive, by number.
+    pub(crate) fn live_workers(&mut self) -> Result<Vec<LiveWorker>, Error> {
+        let known = self.known_workers()?;
+        let mut alive = Vec::from_iter(known.iter().copied().filter(|id| self.is_alive(*id)));
+        alive.sort_unstable();
+        let view = |id| {
+            let Served { tasks, slots, .. } = find_worker(&mut self.workers, &mut self.sql, id)?;
+            Ok(LiveWorker { id, served: tasks.clone(), slots: *slots })
+        };
+        alive.into_iter().map(view).collect()
+    }
+
     /// The tasks that a worker serves, with all lanes there are; `None` if there is no such worker.
     pub(crate) fn served(&mut self, worker: WorkerId) -> Result<Option<&Served>, Error> {
         if !self.known_workers()?.contains(&worker) {
             return Ok(None);
         }
         let RowLoader { sql, cache, workers, .. } = self;
-        let served = match workers.entry(worker) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(vacant) => vacant.insert(load_worker(sql, worker)?),
-        };
+        let served = find_worker(workers, sql, worker)?;
         let last = match cache.last_lane {
             Some(last) => last,
             None => *cache.last_lane.insert(sql.last_lane.query_row([], |row| row.get(0))?),
@@ -215,18 +224,31 @@ impl<'c> RowLoader<'c> {
     }
 }
 
+/// A worker that is known, from memory or from the database.
+fn find_worker<'w>(
+    workers: &'w mut HashMap<WorkerId, Served>,
+    sql: &mut LoadStatements<'_>,
+    worker: WorkerId,
+) -> Result<&'w mut Served, Error> {
+    match workers.entry(worker) {
+        Entry::Occupied(known) => Ok(known.into_mut()),
+        Entry::Vacant(vacant) => Ok(vacant.insert(load_worker(sql, worker)?)),
+    }
+}
+
 fn load_worker(sql: &mut LoadStatements<'_>, worker: WorkerId) -> Result<Served, Error> {
     let id = worker.0 as i64;
     let queues = sql.worker_queues.query_map([id], |row| row.get(0))?;
     let queues = queues.collect::<rusqlite::Result<_>>()?;
-    let knows_all: bool = sql.knows_all.query_row([id], |row| row.get(0))?;
+    let (knows_all, slots): (bool, _) =
+        sql.worker.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut knows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut rows = sql.worker_knows.query([id])?;
     while let Some(row) = rows.next()? {
         knows.entry(row.get(0)?).or_default().insert(row.get(1)?);
     }
     let tasks = Arc::new(ServedTasks { queues, tasks: (!knows_all).then_some(knows) });
-    Ok(Served { tasks, lanes: Vec::new(), last: 0 })
+    Ok(Served { tasks, slots, lanes: Vec::new(), last: 0 })
 }
 
 /// The scope of a pause, as the number that is stored.

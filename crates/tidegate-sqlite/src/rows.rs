@@ -77,7 +77,7 @@ impl Loader for RowLoader<'_> {
                 self.find_ready(*worker, *max_weight, *only_awaited, pauses, *max)?,
             ),
             Want::Served(worker) => Loaded::Served(self.served_tasks(*worker)?),
-            Want::IsPaused(scope) => Loaded::Flag(self.is_paused(scope)?),
+            Want::PauseStart(scope) => Loaded::Instant(self.pause_start(scope)?),
             Want::IsQueuePaused(queue) => Loaded::Flag(self.is_queue_paused(queue)?),
             Want::PausedTime { run, queue, from, to } => {
                 Loaded::Duration(self.stood_still(*run, queue, *from, *to)?)
@@ -107,6 +107,20 @@ impl Loader for RowLoader<'_> {
             Want::Holds(task) => Loaded::Holds(self.holds_of(*task)?),
             Want::BlockedOn { limit, max } => Loaded::Ordered(self.stand_behind(limit, *max)?),
             Want::BlockedKeys(name) => Loaded::LimitKeys(self.keys_stood_behind(name)?),
+            Want::HoldersOf { limit, max } => Loaded::Holders(self.holders_of(limit, *max)?),
+            Want::BlockedBefore { limit, place, max } => {
+                Loaded::Number(self.count_blocked_before(limit, *place, *max)?)
+            }
+            Want::ReadyBefore { queue, place, max } => {
+                Loaded::TaskGroups(self.count_ready_before(queue, *place, *max)?)
+            }
+            Want::LiveWorkers => Loaded::Workers(self.live_workers()?),
+            Want::LastRecord { run, task, max } => {
+                Loaded::RecordKind(self.last_record_kind(*run, *task, *max)?)
+            }
+            Want::RecentDurations { like, max } => {
+                Loaded::Durations(self.recent_durations(*like, *max)?)
+            }
             Want::Place(task) => Loaded::Place(self.place_of(*task)?),
             Want::IsMisfiled(task) => Loaded::Flag(self.is_filed_wrongly(*task)?),
             Want::HasOrphans(stray) => Loaded::Flag(self.finds_orphans(stray)?),
@@ -262,10 +276,6 @@ impl RowLoader<'_> {
         let last = self.last_task()?;
         self.cache.last_task = Some(last + i64::from(tasks));
         Ok(RunKey(last + 1))
-    }
-
-    fn is_paused(&mut self, scope: &Scope) -> Result<bool, Error> {
-        Ok(self.sql.is_paused.exists(pause_name(scope))?)
     }
 
     fn is_queue_paused(&mut self, queue: &str) -> Result<bool, Error> {

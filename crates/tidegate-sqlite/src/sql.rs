@@ -85,13 +85,13 @@ pub(crate) const OWNERS: &str = "WITH RECURSIVE owner (id) AS (\
      SELECT (SELECT min(worker) FROM task WHERE worker > owner.id) \
      FROM owner WHERE owner.id IS NOT NULL) SELECT id FROM owner WHERE id IS NOT NULL";
 
-/// What the worker ?4 is for tasks of queue ?1, workflow ?2, name ?3.
-pub(crate) const WORKER_FOR: &str = "SELECT EXISTS (SELECT 1 FROM worker_queue \
-     WHERE worker = ?4 AND queue = ?1), knows_all OR EXISTS (SELECT 1 FROM worker_knows \
-     WHERE worker = ?4 AND workflow = ?2 AND task = ?3), slots FROM worker WHERE id = ?4";
-
 /// Whether a run has an id from ?7 to ?8.
 pub(crate) const HAS_ID: &str = "key IN (SELECT key FROM task WHERE run_id >= ?7 AND run_id <= ?8)";
+
+/// All lanes: number, queue, workflow, name, weight.
+pub(crate) const LANES: &str = "SELECT lane.id, workflow.queue, workflow.name, lane.task, \
+     lane.weight FROM lane JOIN workflow ON workflow.id = lane.workflow \
+     ORDER BY workflow.queue, workflow.name, lane.task, lane.weight";
 
 /// Tasks of lane ?1 that are ready, up to ?2. For those behind limits all such are looked through:
 /// that is asked only of lanes that nobody serves.
@@ -200,7 +200,7 @@ statements! {
     due_limits = "SELECT id FROM limit_key WHERE alarm <= ?1 ORDER BY alarm, id LIMIT ?2";
 
     open_pauses = "SELECT scope, name FROM pause WHERE unpaused_at IS NULL AND scope > 0";
-    is_paused = "SELECT 1 FROM pause WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
+    pause_start = "SELECT paused_at FROM pause WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
     pauses = "SELECT paused_at, unpaused_at FROM pause WHERE scope = ?1 AND name = ?2 \
               AND paused_at < ?4 AND ifnull(unpaused_at, ?4) > ?3";
 
@@ -224,7 +224,7 @@ statements! {
 
     workers = "SELECT id FROM worker";
     worker_queues = "SELECT queue FROM worker_queue WHERE worker = ?1";
-    knows_all = "SELECT knows_all FROM worker WHERE id = ?1";
+    worker = "SELECT knows_all, slots FROM worker WHERE id = ?1";
     worker_knows = "SELECT workflow, task FROM worker_knows WHERE worker = ?1";
 }
 
@@ -373,7 +373,7 @@ pub(crate) mod tests {
             ("drop_words", "USING PRIMARY KEY (worker=?)"),
             ("have_words", "USING PRIMARY KEY (worker=?)"),
             ("open_pauses", "USING INDEX pause_open (scope>?)"),
-            ("is_paused", "pause_open (scope=? AND name=?)"),
+            ("pause_start", "pause_open (scope=? AND name=?)"),
             ("unpause", "pause_open (scope=? AND name=?)"),
             ("pauses", "USING INDEX pause_name (scope=? AND name=?)"),
             ("find_plan", "USING INDEX plan_hash (hash=?)"),

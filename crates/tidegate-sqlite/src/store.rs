@@ -10,7 +10,7 @@ use crate::reader::Readers;
 use crate::writer::Writer;
 use std::path::Path;
 use std::sync::Arc;
-use tidegate_core::explain::Looked;
+use tidegate_core::explain::{Looked, explain_task};
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
@@ -139,7 +139,7 @@ impl Store for SqliteStore {
     }
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
-        Box::pin(self.readers.read(|loader| loader.unserved()))
+        Box::pin(self.readers.read(|loader| loader.list_unserved()))
     }
 
     fn limits(&self) -> Answer<'_, Vec<LimitState>> {
@@ -147,7 +147,10 @@ impl Store for SqliteStore {
     }
 
     fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
-        Box::pin(self.readers.read(move |loader| loader.explain(task, now)))
+        Box::pin(
+            self.readers
+                .read(move |loader| loader.read_snapshot(|loader| explain_task(loader, task, now))),
+        )
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {

@@ -8,14 +8,16 @@ use crate::limits;
 use crate::loader::RowLoader;
 use crate::sql::{self, SELECT_TASK};
 use rusqlite::OptionalExtension;
+use std::sync::Arc;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
 use tidegate_core::rows::{Payload, Row};
 use tidegate_core::store::{
     Bytes, Counts, Knows, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage, TaskKey,
-    TaskView, UNSERVED_MAX, Unserved, WhyUnserved, WorkerView,
+    TaskView, UNSERVED_MAX, Unserved, WorkerView,
 };
+use tidegate_core::want::TaskGroup;
 use tidegate_core::{RunId, Timestamp};
 
 /// Tasks that are looked at in one transaction when runs are listed.
@@ -154,38 +156,25 @@ impl RowLoader<'_> {
     }
 
     /// Tasks that are ready and that no worker can run.
-    pub(crate) fn unserved(&mut self) -> Result<Vec<Unserved>, Error> {
-        let transaction = self.connection.unchecked_transaction()?;
-        let mut select = transaction.prepare("SELECT id FROM worker")?;
-        let known = select.query_map([], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
-        let mut alive = known;
-        alive.retain(|worker| self.is_alive(worker_id(*worker)));
-        let mut lanes = transaction.prepare(
-            "SELECT workflow.queue, workflow.name, lane.task, lane.weight, lane.id FROM lane \
-             JOIN workflow ON workflow.id = lane.workflow \
-             ORDER BY workflow.queue, workflow.name, lane.task, lane.weight",
-        )?;
-        let mut worker_for = transaction.prepare(sql::WORKER_FOR)?;
-        let mut ready = transaction.prepare(sql::READY_IN_LANE)?;
-        let (mut lanes, mut unserved) = (lanes.query([])?, Vec::new());
-        while let Some(lane) = lanes.next()? {
-            let (queue, workflow, task, weight): (String, String, String, u32) =
-                (lane.get(0)?, lane.get(1)?, lane.get(2)?, lane.get(3)?);
-            let mut asked = Vec::with_capacity(alive.len());
-            for worker in &alive {
-                let answer = worker_for.query_row((&queue, &workflow, &task, worker), |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-                });
-                asked.push(answer?);
+    pub(crate) fn list_unserved(&mut self) -> Result<Vec<Unserved>, Error> {
+        self.read_snapshot(|loader| {
+            let workers = loader.live_workers()?;
+            let mut lanes = loader.connection.prepare(sql::LANES)?;
+            let mut ready = loader.connection.prepare(sql::READY_IN_LANE)?;
+            let (mut lanes, mut unserved) = (lanes.query([])?, Vec::new());
+            while let Some(row) = lanes.next()? {
+                let lane: i64 = row.get(0)?;
+                let queue: Arc<str> = row.get::<_, String>(1)?.into();
+                let (workflow, task, weight) = (row.get(2)?, row.get(3)?, row.get(4)?);
+                let group = TaskGroup { queue, workflow, task, weight };
+                let Some(why) = group.find_unserved_reason(&workers) else { continue };
+                let waiting = ready.query_row((lane, UNSERVED_MAX), |row| row.get(0))?;
+                if waiting > 0 {
+                    unserved.push(Unserved::new(group, waiting, why));
+                }
             }
-            let Some(why) = WhyUnserved::of(weight, asked) else { continue };
-            let count = (lane.get::<_, i64>(4)?, UNSERVED_MAX);
-            let waiting = ready.query_row(count, |row| row.get(0))?;
-            if waiting > 0 {
-                unserved.push(Unserved { queue, workflow, task, weight, waiting, why });
-            }
-        }
-        Ok(unserved)
+            Ok(unserved)
+        })
     }
 
     /// The workers that are known, by number.

@@ -83,7 +83,7 @@ impl<'l, L: Loader> Overlay<'l, L> {
 
     /// Whether nothing starts of this run, of this queue, or at all.
     pub(super) fn is_paused(&mut self, scope: &Scope) -> Result<bool, L::Stop> {
-        let stored = self.load_is_paused(scope)?;
+        let stored = self.load_pause_start(scope)?.is_some();
         Ok(is_paused_after(&self.delta.pauses, |changed| changed == scope, stored))
     }
 

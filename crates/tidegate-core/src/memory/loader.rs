@@ -28,7 +28,7 @@ impl Loader for Memory {
                 self.find_ready(*worker, *max_weight, *only_awaited, pauses, *max)?,
             ),
             Want::Served(worker) => Loaded::Served(self.served_tasks(*worker)?),
-            Want::IsPaused(scope) => Loaded::Flag(self.is_paused(scope)?),
+            Want::PauseStart(scope) => Loaded::Instant(self.pause_start(scope)),
             Want::IsQueuePaused(queue) => Loaded::Flag(self.is_queue_paused(queue)?),
             Want::PausedTime { run, queue, from, to } => {
                 Loaded::Duration(self.stood_still(*run, queue, *from, *to)?)
@@ -58,6 +58,20 @@ impl Loader for Memory {
             Want::Holds(task) => Loaded::Holds(self.load_holds(*task)?),
             Want::BlockedOn { limit, max } => Loaded::Ordered(self.blocked_tasks(limit, *max)?),
             Want::BlockedKeys(name) => Loaded::LimitKeys(self.keys_behind(name)?),
+            Want::HoldersOf { limit, max } => Loaded::Holders(self.holders_of(limit, *max)),
+            Want::BlockedBefore { limit, place, max } => {
+                Loaded::Number(self.count_blocked_before(limit, *place, *max))
+            }
+            Want::ReadyBefore { queue, place, max } => {
+                Loaded::TaskGroups(self.count_ready_before(queue, *place, *max))
+            }
+            Want::LiveWorkers => Loaded::Workers(self.live_workers()),
+            Want::LastRecord { run, task, max } => {
+                Loaded::RecordKind(self.last_record(*run, *task, *max))
+            }
+            Want::RecentDurations { like, max } => {
+                Loaded::Durations(self.recent_durations(*like, *max))
+            }
             Want::Place(task) => Loaded::Place(self.find_place(*task)?),
             Want::IsMisfiled(task) => Loaded::Flag(self.is_misfiled(*task)?),
             Want::HasOrphans(stray) => Loaded::Flag(self.has_orphans(stray)?),

@@ -201,10 +201,6 @@ impl Memory {
         Ok(seq)
     }
 
-    pub(super) fn is_paused(&mut self, scope: &Scope) -> Result<bool, Infallible> {
-        Ok(self.has_pause(scope))
-    }
-
     pub(super) fn is_queue_paused(&mut self, queue: &str) -> Result<bool, Infallible> {
         Ok(self.is_stopped(queue, &[]))
     }

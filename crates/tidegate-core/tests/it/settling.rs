@@ -411,7 +411,7 @@ impl Loader for Counted {
             }
             Want::DueTasks { .. } | Want::Notifications(_) => Loaded::TaskKeys(Vec::new()),
             Want::DueLimits { .. } => Loaded::LimitKeys(Vec::new()),
-            Want::NextAlarm => Loaded::Instant(None),
+            Want::NextAlarm | Want::PauseStart(_) => Loaded::Instant(None),
             Want::Ready { max, .. } => {
                 let ready = self.ready.iter().take(*max as usize);
                 Loaded::Ordered(ready.map(|&task| (NOW, task)).collect())
@@ -420,7 +420,7 @@ impl Loader for Counted {
                 let queues = BTreeSet::from(["q".to_owned()]);
                 Loaded::Served(Some(Arc::new(ServedTasks { queues, tasks: None })))
             }
-            Want::IsPaused(_) | Want::IsQueuePaused(_) => Loaded::Flag(false),
+            Want::IsQueuePaused(_) => Loaded::Flag(false),
             Want::TaskNumbers { count, .. } => {
                 let first = self.last + 1;
                 self.last += i64::from(*count);

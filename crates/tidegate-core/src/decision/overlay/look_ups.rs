@@ -9,22 +9,10 @@ use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
 use crate::rows::{Owned, Payload, Place, Row};
 use crate::store::{Bytes, RunKey, Scope, TaskKey};
 use crate::wait::{WaitId, Waiting};
-use crate::want::{Loaded, Loader, ServedTasks, Want};
+use crate::want::{Loaded, Loader, ServedTasks, Want, look_ups};
 use crate::{RunId, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Look-ups that the store alone answers, each by one want.
-macro_rules! look_ups {
-    ($($name:ident($($given:ident: $type:ty),*) -> $Found:ty = $want:expr => $Kind:ident;)*) => {$(
-        pub(in crate::decision) fn $name(&mut self, $($given: $type),*) -> Result<$Found, L::Stop> {
-            match self.load_want($want)? {
-                Loaded::$Kind(found) => Ok(found),
-                other => unreachable!("a store answered a want with {other:?}"),
-            }
-        }
-    )*};
-}
 
 impl<L: Loader> Overlay<'_, L> {
     fn load_want(&mut self, want: Want) -> Result<Loaded, L::Stop> {
@@ -35,6 +23,7 @@ impl<L: Loader> Overlay<'_, L> {
     }
 
     look_ups! {
+        pub(in crate::decision),
         load_run(id: RunId) -> Option<RunKey> = Want::RunById(id) => Run;
         load_run_by_key(queue: &Arc<str>, workflow: &str, key: &str) -> Option<RunKey> =
             Want::RunByKey {
@@ -58,7 +47,8 @@ impl<L: Loader> Overlay<'_, L> {
         load_blocked_keys(name: &str) -> Vec<LimitKey> = Want::BlockedKeys(name.into()) => LimitKeys;
         load_now() -> Timestamp = Want::Now => Time;
         load_place(task: TaskKey) -> Option<Place> = Want::Place(task) => Place;
-        load_is_paused(scope: &Scope) -> bool = Want::IsPaused(scope.clone()) => Flag;
+        load_pause_start(scope: &Scope) -> Option<Timestamp> =
+            Want::PauseStart(scope.clone()) => Instant;
         load_is_queue_paused(queue: &Arc<str>) -> bool =
             Want::IsQueuePaused(queue.clone()) => Flag;
         load_wait(task: TaskKey, id: &WaitId) -> Option<Waiting> =
