@@ -23,10 +23,10 @@ use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Kind, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey, LimitState};
 use crate::plan::Plan;
-use crate::rows::{Gate, Head, Payload, Place, Row};
+use crate::rows::{Gate, Head, Payload, Place, Row, view_run};
 use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
-    RunsPage, Scope, Store, StoreError, TaskKey, TaskView, Unserved, WorkerView,
+    RunsPage, Scope, Store, StoreError, TaskKey, Unserved, WorkerView,
 };
 use crate::wait::{WaitId, WaitKind, Waiting};
 use crate::want::{ServedTasks, TaskGroup};
@@ -132,17 +132,13 @@ impl Store for MemoryStore {
         self.with(move |memory| memory.page(&page))
     }
 
-    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
-        self.with(move |memory| {
-            let tasks = (first.0..).take(tasks as usize).map(TaskKey);
-            let output = |task| Some((task, memory.kept(task, Payload::Output)?));
-            tasks.filter_map(output).collect()
-        })
-    }
-
-    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>> {
-        let first = run.task(TaskIndex::from_u32(0));
-        self.with(move |memory| memory.kept(first, Payload::Input))
+    fn payloads(
+        &self,
+        first: TaskKey,
+        tasks: u32,
+        kind: Payload,
+    ) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
+        self.with(move |memory| memory.list_payloads(first, tasks, kind))
     }
 
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
@@ -488,15 +484,14 @@ impl Memory {
 
     fn view(&self, run: RunId) -> Option<RunView> {
         let &key = self.ids.get(&run)?;
-        let tasks = self.rows_of(key).map(|(row, _)| TaskView {
-            key: row.key,
-            life: row.life.clone(),
-            ended_at: row.ended_at,
-            error: self
-                .kept(row.key, Payload::Error)
-                .map(|error| String::from_utf8_lossy(&error).into_owned()),
-        });
-        Some(RunView { run: self.summary(key), tasks: tasks.collect() })
+        let rows: Vec<_> = self.rows_of(key).map(|(row, _)| row.clone()).collect();
+        let errors = self.list_payloads(TaskKey(key.0), rows.len() as u32, Payload::Error);
+        view_run(rows, errors)
+    }
+
+    fn list_payloads(&self, first: TaskKey, tasks: u32, kind: Payload) -> Vec<(TaskKey, Bytes)> {
+        let tasks = (first.0..).take(tasks as usize).map(TaskKey);
+        tasks.filter_map(|task| Some((task, self.kept(task, kind)?))).collect()
     }
 
     /// How a run that is over has ended, if it is there.
@@ -504,23 +499,6 @@ impl Memory {
         let Some(&key) = self.ids.get(&run) else { return Some((run, None)) };
         let (outcome, _) = self.head(key).ended?;
         Some((run, Some(outcome)))
-    }
-
-    fn summary(&self, key: RunKey) -> RunSummary {
-        let head = self.head(key);
-        RunSummary {
-            key,
-            id: head.id,
-            plan: self.tasks[&key.task(TaskIndex::from_u32(0))].0.plan.clone(),
-            queue: head.queue.clone(),
-            priority: head.priority,
-            idempotency_key: head.key.clone(),
-            parent: head.parent,
-            retry_of: head.retry_of,
-            submitted_at: head.submitted_at,
-            paused_at: head.paused_at,
-            ended: head.ended,
-        }
     }
 
     fn page(&self, page: &RunsPage) -> Vec<RunSummary> {
@@ -536,7 +514,8 @@ impl Memory {
                     .as_ref()
                     .is_none_or(|tasks| run.parent.is_some_and(|task| tasks.contains(&task)))
         };
-        let older = self.runs.range(..before).rev().map(|(&run, _)| self.summary(run));
+        let older = self.runs.range(..before).rev();
+        let older = older.filter_map(|(&run, _)| self.rows_of(run).next()?.0.summarize_run());
         older.filter(wanted).take(page.limit as usize).collect()
     }
 

@@ -8,7 +8,7 @@ use crate::graph::{RunOutcome, TaskIndex};
 use crate::lifecycle::{Fence, Kind, Life, State, WorkerId};
 use crate::limit::LimitKey;
 use crate::plan::{Plan, TaskPlan};
-use crate::store::{RequestId, RunKey, TaskKey};
+use crate::store::{Bytes, RequestId, RunKey, RunSummary, RunView, TaskKey, TaskView};
 use crate::{RunId, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +92,24 @@ impl Row {
         }
     }
 
+    /// The run, if this is the row of its first task.
+    pub fn summarize_run(&self) -> Option<RunSummary> {
+        let head = self.head.as_deref()?;
+        Some(RunSummary {
+            key: self.run(),
+            id: head.id,
+            plan: self.plan.clone(),
+            queue: head.queue.clone(),
+            priority: head.priority,
+            idempotency_key: head.key.clone(),
+            parent: head.parent,
+            retry_of: head.retry_of,
+            submitted_at: head.submitted_at,
+            paused_at: head.paused_at,
+            ended: head.ended,
+        })
+    }
+
     /// Its place in the order of what is ready: an earlier time stands for priority.
     pub(crate) fn order(&self, head: &Head, ready_at: Timestamp) -> Timestamp {
         let priority = head.priority.saturating_add(self.planned().priority);
@@ -101,6 +119,18 @@ impl Row {
             _ => ready_at + head_start,
         }
     }
+}
+
+/// The run of these rows, with the errors of its tasks by number; `None` if there is no first row.
+pub fn view_run(rows: Vec<Row>, errors: Vec<(TaskKey, Bytes)>) -> Option<RunView> {
+    let run = rows.first()?.summarize_run()?;
+    let mut errors = errors.into_iter().peekable();
+    let tasks = rows.into_iter().map(|row| {
+        let error = errors.next_if(|(task, _)| *task == row.key);
+        let error = error.map(|(_, error)| String::from_utf8_lossy(&error).into_owned());
+        TaskView { key: row.key, life: row.life, ended_at: row.ended_at, error }
+    });
+    Some(RunView { run, tasks: tasks.collect() })
 }
 
 /// What a run is besides its tasks.

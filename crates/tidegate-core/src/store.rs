@@ -16,7 +16,7 @@ use crate::lifecycle::{Event, Fence, Kind, Life, Reason, State, WorkerId};
 use crate::limit::{Limit, LimitState};
 use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
-use crate::rows::Owned;
+use crate::rows::{Owned, Payload};
 use crate::wait::{NewSignal, WaitAnswer, WaitId, WaitOp, Waiting};
 use crate::want::TaskGroup;
 use crate::{RunId, TaskExecutionId, Timestamp};
@@ -73,12 +73,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Runs from new to old, without their tasks.
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>>;
 
-    /// What so many tasks have returned, from this one on, by number. Those that returned nothing, or
-    /// have not, are left out.
-    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>>;
+    /// The payloads of one kind that this many tasks have, from this one on, by number.
+    fn payloads(
+        &self,
+        first: TaskKey,
+        tasks: u32,
+        kind: Payload,
+    ) -> Answer<'_, Vec<(TaskKey, Bytes)>>;
 
     /// What a run works on; `None` if that is nothing, or there is no such run.
-    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>>;
+    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>> {
+        Box::pin(async move {
+            let inputs = self.payloads(TaskKey(run.0), 1, Payload::Input).await?;
+            Ok(inputs.into_iter().next().map(|(_, input)| input))
+        })
+    }
 
     /// What was recorded after `after`, in order, at most `limit` rows; of one run or of all.
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>>;

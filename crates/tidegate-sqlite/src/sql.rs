@@ -108,18 +108,29 @@ pub(crate) const NEXT_LANE: &str = "SELECT min(lane) FROM task WHERE gate IS ?1 
 pub(crate) const BEHIND: &str = "SELECT claim_order, key FROM task WHERE gate IS ?1 \
      AND behind = ?2 AND lane = ?3 AND claim_order IS NOT NULL ORDER BY claim_order, key LIMIT ?4";
 
+/// The payloads of kind ?3 of the tasks from ?1 on, below ?2.
+pub(crate) const PAYLOADS: &str = "SELECT task, body FROM payload \
+     WHERE task >= ?1 AND task < ?2 AND kind = ?3 ORDER BY task";
+
 /// Limits that were declared.
 pub(crate) const LIMITS: &str =
     "SELECT name, at_once, rate, rate_per, most FROM task_limit ORDER BY name";
 
-/// The keys of limit ?1 that are in use or waited for: how much is in use, how many wait.
-pub(crate) const LIMIT_STATES: &str = "SELECT key, in_use, waiting FROM (SELECT key, \
-     ifnull((SELECT sum(units) FROM hold WHERE limit_key = limit_key.id), 0) AS in_use, \
+/// Limits that were declared, with each key that is in use or waited for, or with none: how much is in
+/// use, how many tasks wait. In no order, because SQLite would sort what an index has in order.
+pub(crate) const LIMIT_STATES: &str = "SELECT task_limit.name, at_once, rate, rate_per, \
+     ifnull(limit_key.key, ''), \
+     ifnull((SELECT sum(units) FROM hold WHERE limit_key = limit_key.id), 0), \
      (SELECT count(*) FROM task WHERE gate = 4 AND behind = limit_key.id \
       AND claim_order IS NOT NULL) + \
      (SELECT count(*) FROM task WHERE gate IS NULL AND behind = limit_key.id \
-      AND claim_order IS NOT NULL) AS waiting \
-     FROM limit_key WHERE name = ?1 ORDER BY key) WHERE in_use > 0 OR waiting > 0";
+      AND claim_order IS NOT NULL) \
+     FROM task_limit LEFT JOIN limit_key ON limit_key.name = task_limit.name \
+     AND (EXISTS (SELECT 1 FROM hold WHERE limit_key = limit_key.id) \
+      OR EXISTS (SELECT 1 FROM task WHERE gate = 4 AND behind = limit_key.id \
+       AND claim_order IS NOT NULL) \
+      OR EXISTS (SELECT 1 FROM task WHERE gate IS NULL AND behind = limit_key.id \
+       AND claim_order IS NOT NULL))";
 
 macro_rules! statements {
     ($(#[$about:meta])* $Name:ident: $($(#[$doc:meta])* $name:ident = $sql:expr;)+) => {
@@ -407,6 +418,11 @@ pub(crate) mod tests {
             (COUNTS, "USING COVERING INDEX task_worker"),
             (READY_IN_LANE, "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
             (READY_IN_LANE, "COVERING INDEX task_ready (gate=?)"),
+            (PAYLOADS, "SEARCH payload USING PRIMARY KEY (task>? AND task<?)"),
+            (
+                LIMIT_STATES,
+                "SEARCH limit_key USING COVERING INDEX sqlite_autoindex_limit_key_1 (name=?)",
+            ),
             (LIMIT_STATES, "USING COVERING INDEX hold_limit (limit_key=?)"),
             (LIMIT_STATES, "COVERING INDEX task_ready (gate=? AND behind=?)"),
             (OWNERS, "SEARCH task USING COVERING INDEX task_worker (worker>?)"),

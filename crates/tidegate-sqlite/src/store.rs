@@ -14,6 +14,7 @@ use tidegate_core::explain::{Looked, explain_task};
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
+use tidegate_core::rows::Payload;
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
     RunsPage, Store, TaskKey, Unserved, Wakeup, WorkerView,
@@ -111,31 +112,32 @@ impl Store for SqliteStore {
     }
 
     fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
-        Box::pin(self.readers.read(move |loader| loader.run(run)))
+        Box::pin(self.readers.read(move |loader| loader.view_run(run)))
     }
 
     fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>> {
-        Box::pin(self.readers.read(move |loader| loader.ended(&runs)))
+        Box::pin(self.readers.read(move |loader| loader.list_ended(&runs)))
     }
 
     fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {
-        Box::pin(self.readers.read(move |loader| loader.runs(&page)))
+        Box::pin(self.readers.read(move |loader| loader.list_runs(&page)))
     }
 
-    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
-        Box::pin(self.readers.read(move |loader| loader.outputs(first, tasks)))
-    }
-
-    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>> {
-        Box::pin(self.readers.read(move |loader| loader.input(run)))
+    fn payloads(
+        &self,
+        first: TaskKey,
+        tasks: u32,
+        kind: Payload,
+    ) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
+        Box::pin(self.readers.read(move |loader| loader.list_payloads(first, tasks, kind)))
     }
 
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
-        Box::pin(self.readers.read(move |loader| loader.records(run, after, limit)))
+        Box::pin(self.readers.read(move |loader| loader.list_records(run, after, limit)))
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
-        Box::pin(self.readers.read(|loader| loader.counts()))
+        Box::pin(self.readers.read(|loader| loader.count_tasks()))
     }
 
     fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
@@ -143,7 +145,7 @@ impl Store for SqliteStore {
     }
 
     fn limits(&self) -> Answer<'_, Vec<LimitState>> {
-        Box::pin(self.readers.read(|loader| loader.limits()))
+        Box::pin(self.readers.read(|loader| loader.list_limits()))
     }
 
     fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
-use tidegate_core::rows::{Payload, Row};
+use tidegate_core::rows::{Payload, view_run};
 use tidegate_core::store::{
     Bytes, Counts, Knows, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage, TaskKey,
-    TaskView, UNSERVED_MAX, Unserved, WorkerView,
+    UNSERVED_MAX, Unserved, WorkerView,
 };
 use tidegate_core::want::TaskGroup;
 use tidegate_core::{RunId, Timestamp};
@@ -24,23 +24,18 @@ use tidegate_core::{RunId, Timestamp};
 const LIST_STEP: i64 = 50_000;
 
 impl RowLoader<'_> {
-    pub(crate) fn run(&mut self, id: RunId) -> Result<Option<RunView>, Error> {
+    pub(crate) fn view_run(&mut self, id: RunId) -> Result<Option<RunView>, Error> {
         self.read_snapshot(|loader| {
             let Some(run) = loader.find_run(id)? else { return Ok(None) };
             let rows = loader.find_tasks(run)?;
-            let errors = loader.errors(run, rows.len())?;
-            let summary = rows.first().and_then(summary);
-            let run = summary.ok_or(Error::Missing { table: "run", id: run.0 })?;
-            let view = |(row, error): (Row, _)| {
-                let Row { key, life, ended_at, .. } = row;
-                TaskView { key, life, ended_at, error }
-            };
-            Ok(Some(RunView { run, tasks: rows.into_iter().zip(errors).map(view).collect() }))
+            let count = rows.len() as u32;
+            let errors = loader.list_payloads(TaskKey(run.0), count, Payload::Error)?;
+            view_run(rows, errors).map(Some).ok_or(Error::Missing { table: "run", id: run.0 })
         })
     }
 
     /// Those of these runs that have ended.
-    pub(crate) fn ended(
+    pub(crate) fn list_ended(
         &mut self,
         runs: &[RunId],
     ) -> Result<Vec<(RunId, Option<RunOutcome>)>, Error> {
@@ -66,7 +61,7 @@ impl RowLoader<'_> {
         Ok(ended)
     }
 
-    pub(crate) fn runs(&mut self, page: &RunsPage) -> Result<Vec<RunSummary>, Error> {
+    pub(crate) fn list_runs(&mut self, page: &RunsPage) -> Result<Vec<RunSummary>, Error> {
         let mut runs = Vec::new();
         let mut before = page.before.map_or(i64::MAX, |run| run.0);
         // Step by step, each a transaction of its own: what is asked for may be rare.
@@ -80,30 +75,21 @@ impl RowLoader<'_> {
         Ok(runs)
     }
 
-    pub(crate) fn outputs(
+    pub(crate) fn list_payloads(
         &mut self,
         first: TaskKey,
         tasks: u32,
+        kind: Payload,
     ) -> Result<Vec<(TaskKey, Bytes)>, Error> {
-        let find = "SELECT task, body FROM payload WHERE task >= ?1 AND task < ?2 AND kind = ?3 \
-                    ORDER BY task";
-        let end = first.0.saturating_add(i64::from(tasks));
-        let mut find = self.connection.prepare(find)?;
-        let found = find.query_map((first.0, end, Payload::Output.code()), |row| {
+        let end = first.0.saturating_add(tasks.into());
+        let mut select = self.connection.prepare(sql::PAYLOADS)?;
+        let found = select.query_map((first.0, end, kind.code()), |row| {
             Ok((TaskKey(row.get(0)?), Bytes::from(row.get_ref(1)?.as_blob()?)))
         })?;
         Ok(found.collect::<rusqlite::Result<_>>()?)
     }
 
-    pub(crate) fn input(&mut self, run: RunKey) -> Result<Option<Bytes>, Error> {
-        let find = "SELECT body FROM payload WHERE task = ?1 AND kind = ?2";
-        let input = self.connection.query_row(find, (run.0, Payload::Input.code()), |row| {
-            Ok(Bytes::from(row.get_ref(0)?.as_blob()?))
-        });
-        Ok(input.optional()?)
-    }
-
-    pub(crate) fn records(
+    pub(crate) fn list_records(
         &mut self,
         run: Option<RunKey>,
         after: u64,
@@ -119,7 +105,7 @@ impl RowLoader<'_> {
         select.query_and_then(found, read_record)?.collect()
     }
 
-    pub(crate) fn counts(&mut self) -> Result<Counts, Error> {
+    pub(crate) fn count_tasks(&mut self) -> Result<Counts, Error> {
         Ok(self.connection.query_row(sql::COUNTS, [], |row| {
             let number = |at| row.get::<_, i64>(at).map(|number| number as u64);
             Ok(Counts {
@@ -134,24 +120,15 @@ impl RowLoader<'_> {
     }
 
     /// The limits that are declared, each for every key that is in use or waited for.
-    pub(crate) fn limits(&mut self) -> Result<Vec<LimitState>, Error> {
-        let transaction = self.connection.unchecked_transaction()?;
-        let mut declared = transaction.prepare(sql::LIMITS)?;
-        let declared = declared.query_map([], limits::read)?.collect::<Result<Vec<_>, _>>()?;
-        let mut select = transaction.prepare(sql::LIMIT_STATES)?;
-        let mut states = Vec::with_capacity(declared.len());
-        for limit in declared {
-            let before = states.len();
-            let mut keys = select.query([limit.name()])?;
-            while let Some(row) = keys.next()? {
-                let in_use = u32::try_from(row.get::<_, i64>(1)?).unwrap_or(u32::MAX);
-                let (key, waiting) = (row.get(0)?, row.get::<_, i64>(2)? as u64);
-                states.push(LimitState { limit: limit.clone(), key, in_use, waiting });
-            }
-            if states.len() == before {
-                states.push(LimitState { limit, key: String::new(), in_use: 0, waiting: 0 });
-            }
-        }
+    pub(crate) fn list_limits(&mut self) -> Result<Vec<LimitState>, Error> {
+        let mut select = self.connection.prepare(sql::LIMIT_STATES)?;
+        let states = select.query_map([], |row| {
+            let in_use = u32::try_from(row.get::<_, i64>(5)?).unwrap_or(u32::MAX);
+            let (key, waiting) = (row.get(4)?, row.get::<_, i64>(6)? as u64);
+            Ok(LimitState { limit: limits::read(row)?, key, in_use, waiting })
+        })?;
+        let mut states = states.collect::<rusqlite::Result<Vec<_>>>()?;
+        states.sort_by(|a, b| (a.limit.name(), &a.key).cmp(&(b.limit.name(), &b.key)));
         Ok(states)
     }
 
@@ -216,24 +193,6 @@ impl RowLoader<'_> {
         })
     }
 
-    /// What went wrong last with each task of a run.
-    fn errors(&self, run: RunKey, tasks: usize) -> Result<Vec<Option<String>>, Error> {
-        let mut errors = vec![None; tasks];
-        let mut select = self.connection.prepare(
-            "SELECT task, body FROM payload WHERE task >= ?1 AND task < ?2 AND kind = ?3",
-        )?;
-        let end = run.0 + tasks as i64;
-        let mut rows = select.query((run.0, end, Payload::Error.code()))?;
-        while let Some(row) = rows.next()? {
-            let error = String::from_utf8_lossy(row.get_ref(1)?.as_bytes().unwrap_or_default());
-            let at = usize::try_from(row.get::<_, i64>(0)? - run.0).unwrap_or(usize::MAX);
-            if let Some(place) = errors.get_mut(at) {
-                *place = Some(error.into_owned());
-            }
-        }
-        Ok(errors)
-    }
-
     /// Adds the runs of one step that are asked for; where the next step begins.
     fn runs_of_step(
         &mut self,
@@ -277,30 +236,12 @@ impl RowLoader<'_> {
         let stored = select.query_map(found, columns::read)?;
         for stored in stored.collect::<rusqlite::Result<Vec<_>>>()? {
             let row = self.row(stored)?;
-            runs.extend(summary(&row));
+            runs.extend(row.summarize_run());
         }
         // Nobody has begun what is older than itself.
         let is_last = first_parent.is_some_and(|parent| first < parent);
         Ok((!is_last).then_some(first.saturating_add(1)))
     }
-}
-
-/// The run whose first task this is.
-fn summary(row: &Row) -> Option<RunSummary> {
-    let head = row.head.as_deref()?;
-    Some(RunSummary {
-        key: row.run(),
-        id: head.id,
-        plan: row.plan.clone(),
-        queue: head.queue.clone(),
-        priority: head.priority,
-        idempotency_key: head.key.clone(),
-        parent: head.parent,
-        retry_of: head.retry_of,
-        submitted_at: head.submitted_at,
-        paused_at: head.paused_at,
-        ended: head.ended,
-    })
 }
 
 #[cfg(test)]

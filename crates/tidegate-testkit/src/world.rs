@@ -11,6 +11,7 @@ use tidegate_core::lifecycle::{Event, Failure, Kind, Life, WorkerId};
 use tidegate_core::limit::{Limit, LimitKey, LimitState};
 use tidegate_core::plan::Plan;
 use tidegate_core::retention::{Prune, Pruned};
+use tidegate_core::rows::Payload;
 use tidegate_core::store::{
     Applied, Bytes, Change, Claim, Claimed, Clock, Knows, NewRun, NewWorker, Operation,
     OperationOutcome, Parent, Record, Reply, Request, RequestId, RunView, RunsPage, Store,
@@ -75,7 +76,7 @@ impl World {
 
     /// What a task has returned.
     pub async fn output(&self, task: TaskKey) -> Option<Bytes> {
-        let outputs = self.store.outputs(task, 1).await.expect("it can be read");
+        let outputs = self.store.payloads(task, 1, Payload::Output).await.expect("it can be read");
         assert!(outputs.iter().all(|(other, _)| *other == task), "nobody else is asked for");
         outputs.into_iter().next().map(|(_, output)| output)
     }

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_core::graph::RunOutcome;
+use tidegate_core::rows::Payload;
 use tidegate_core::store::{Bytes, Store};
 
 #[tokio::test]
@@ -103,7 +104,7 @@ async fn what_was_acknowledged_is_there_after_closing_and_opening() {
     let after = store.run(id).await.unwrap().unwrap();
     assert_eq!(after, before);
     assert_eq!(after.run.ended, Some((RunOutcome::Succeeded, at(0))));
-    let outputs = store.outputs(task.key, 1).await.unwrap();
+    let outputs = store.payloads(task.key, 1, Payload::Output).await.unwrap();
     assert_eq!(outputs, [(task.key, b"out"[..].into())]);
     assert_eq!(store.records(None, 0, 10).await.unwrap().len(), 1);
     // Its worker went away without a word.

@@ -6,6 +6,7 @@ use crate::{Sketch, World, chain, change, claim, diamond, fan, one, plan};
 use tidegate_core::RunId;
 use tidegate_core::graph::{OnFailure, RunOutcome, TaskIndex, When};
 use tidegate_core::lifecycle::{CancelledBy, Kind, Reason, State, WorkerId};
+use tidegate_core::rows::Payload;
 use tidegate_core::store::{Applied, Bytes, Change, Claimed, NewRun, Reply, Told};
 
 fn bytes(text: &str) -> Bytes {
@@ -85,7 +86,7 @@ pub async fn outputs_of_parents_and_inserts_of_all_above_reach_a_task(world: &mu
     assert_eq!(world.output(t2.key).await, None);
     world.tell(worker, change::succeed(&t2)).await;
     assert_eq!(world.output(t2.key).await, None);
-    let all = world.store().outputs(t0.key, 3).await.expect("they can be read");
+    let all = world.store().payloads(t0.key, 3, Payload::Output).await.expect("they can be read");
     assert_eq!(all, [(t0.key, bytes("out 0")), (t1.key, bytes(""))], "of all three at once");
 }
 

@@ -8,6 +8,7 @@ use tidegate_core::graph::{OnFailure, RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Kind, WorkerId};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::retention::{Aged, Prune, Pruned};
+use tidegate_core::rows::Payload;
 use tidegate_core::store::{
     Applied, Claimed, NewRun, Operation, OperationOutcome, RunsPage, Scope,
 };
@@ -75,7 +76,10 @@ pub async fn what_ended_before_goes_with_all_that_belongs_to_it_and_nothing_else
     let listed = store.runs(RunsPage::default()).await.expect("runs can be listed");
     assert_eq!(listed.iter().map(|run| run.id).collect::<Vec<_>>(), [later, at_the_time]);
     assert_eq!(
-        store.outputs(key.task(TaskIndex::from_u32(0)), 3).await.expect("they can be read"),
+        store
+            .payloads(key.task(TaskIndex::from_u32(0)), 3, Payload::Output)
+            .await
+            .expect("they can be read"),
         []
     );
     assert_eq!(store.records(Some(key), 0, 100).await.expect("they can be read"), []);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tidegate_core::graph::{RunOutcome, TaskIndex};
 use tidegate_core::lifecycle::{Kind, Life, Reason, State};
 use tidegate_core::plan::Plan;
+use tidegate_core::rows::Payload;
 use tidegate_core::store::{
     Bytes, Happened, Operation, OperationOutcome, Record, RunView, Scope, StoreError, TaskKey,
 };
@@ -311,7 +312,7 @@ impl Run {
         let key = at.and_then(|at| view.tasks.get(at.as_usize())).map(|task| task.key);
         let mut status = RunStatus::new(view);
         if let (Some(at), Some(key)) = (at, key) {
-            let outputs = self.engine.shared.store.outputs(key, 1).await?;
+            let outputs = self.engine.shared.store.payloads(key, 1, Payload::Output).await?;
             status.tasks[at.as_usize()].output =
                 outputs.into_iter().next().map(|(_, output)| output);
         }
@@ -396,12 +397,10 @@ impl Run {
     async fn with_outputs(&self, view: RunView) -> Result<RunStatus, RunError> {
         let (first, count) = (view.run.key.0, view.tasks.len() as u32);
         let mut status = RunStatus { has_outputs: true, ..RunStatus::new(view) };
-        for (task, output) in self.engine.shared.store.outputs(TaskKey(first), count).await? {
+        let outputs = self.engine.shared.store.payloads(TaskKey(first), count, Payload::Output);
+        for (task, output) in outputs.await? {
             // A run has its tasks in a row.
-            let at = usize::try_from(task.0 - first).ok();
-            if let Some(task) = at.and_then(|at| status.tasks.get_mut(at)) {
-                task.output = Some(output);
-            }
+            status.tasks[(task.0 - first) as usize].output = Some(output);
         }
         Ok(status)
     }

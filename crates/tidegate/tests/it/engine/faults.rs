@@ -16,6 +16,7 @@ use tidegate::{
 use tidegate_core::explain::Looked;
 use tidegate_core::lifecycle::{Event, Kind, Reason, WorkerId};
 use tidegate_core::limit::LimitState;
+use tidegate_core::rows::Payload;
 use tidegate_core::store::{
     Answer, Bytes, Claim, Clock, Counts, Finding, Happened, NewWorker, Record, Reply, Request,
     RequestId, RunKey, RunSummary, RunView, RunsPage, Store, StoreError, TaskKey, Unserved,
@@ -305,12 +306,13 @@ impl Store for Faulty {
         self.inner.runs(page)
     }
 
-    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
-        self.inner.outputs(first, tasks)
-    }
-
-    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>> {
-        self.inner.input(run)
+    fn payloads(
+        &self,
+        first: TaskKey,
+        tasks: u32,
+        kind: Payload,
+    ) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
+        self.inner.payloads(first, tasks, kind)
     }
 
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {

@@ -12,6 +12,7 @@ use tidegate_core::explain::Looked;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::{Event, Kind, WorkerId};
 use tidegate_core::limit::LimitState;
+use tidegate_core::rows::Payload;
 use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
     RunsPage, Store, TaskKey, Unserved, WorkerView,
@@ -266,12 +267,13 @@ impl Store for Spy {
         self.inner.runs(page)
     }
 
-    fn outputs(&self, first: TaskKey, tasks: u32) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
-        self.inner.outputs(first, tasks)
-    }
-
-    fn input(&self, run: RunKey) -> Answer<'_, Option<Bytes>> {
-        self.inner.input(run)
+    fn payloads(
+        &self,
+        first: TaskKey,
+        tasks: u32,
+        kind: Payload,
+    ) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
+        self.inner.payloads(first, tasks, kind)
     }
 
     fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
