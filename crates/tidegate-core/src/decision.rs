@@ -14,7 +14,7 @@ mod cascade;
 mod children;
 mod claim;
 mod limits;
-mod overlay;
+pub(crate) mod overlay;
 mod prune;
 mod repair;
 mod retry;

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Everything that one request changes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Delta {
     /// Definitions of limits, new or changed.
     pub limits: Vec<Limit>,
@@ -137,7 +137,7 @@ pub struct PayloadCopy {
 }
 
 /// A task row to be written.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TaskWrite {
     /// The row.
     pub row: Row,

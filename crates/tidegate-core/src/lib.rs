@@ -14,6 +14,7 @@
 //! - [`dispatcher`]: the state of one worker, and what it does about what happens.
 //! - [`explain`]: why a task is not running; [`load`]: what follows from the load of a machine.
 //! - [`retention`]: what a store no longer keeps; [`retry`]: what a new run takes over from an old one.
+//! - [`testing`]: hooks for the tests of stores.
 //! - [`trust`]: which files beside a store are trusted.
 //! - [`duration`]: durations as people write them (`"5m"`, `"1h30m"`, `"90"`).
 //! - [`RunId`], [`TaskExecutionId`], [`Timestamp`].
@@ -40,6 +41,7 @@ pub mod retry;
 pub mod rows;
 pub mod slot;
 pub mod store;
+pub mod testing;
 mod timestamp;
 pub mod trust;
 pub mod wait;

@@ -12,6 +12,7 @@
 //! Deliberately absent: chance, files, and whether a process is alive. A worker here is
 //! alive until somebody says otherwise ([`MemoryStore::kill`]).
 
+mod connection;
 mod explain;
 mod loader;
 mod prune;
@@ -28,6 +29,7 @@ use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
     RunsPage, Scope, Store, StoreError, TaskKey, Unserved, WorkerView,
 };
+use crate::testing::RequestHooks;
 use crate::wait::{WaitId, WaitKind, Waiting};
 use crate::want::{ServedTasks, TaskGroup};
 use crate::{RunId, Timestamp, audit, limit};
@@ -40,36 +42,8 @@ use std::time::Duration;
 /// A store in memory. It is as durable as its process.
 #[derive(Default)]
 pub struct MemoryStore {
-    memory: Mutex<Memory>,
-}
-
-impl MemoryStore {
-    /// An empty one.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The process of this worker is gone: from now on it counts as dead.
-    pub fn kill(&self, worker: WorkerId) {
-        if let Ok(mut memory) = self.memory.lock()
-            && let Some(worker) = memory.workers.get_mut(&worker)
-        {
-            worker.alive = false;
-        }
-    }
-
-    /// Looks at the memory, or changes it, when the answer is asked for.
-    fn with<'s, T: Send + 's>(
-        &'s self,
-        look: impl FnOnce(&mut Memory) -> T + Send + 's,
-    ) -> Answer<'s, T> {
-        Box::pin(async move {
-            match self.memory.lock() {
-                Ok(mut memory) => Ok(look(&mut memory)),
-                Err(_) => Err(StoreError::Unusable(Arc::new(Panicked))),
-            }
-        })
-    }
+    memory: Arc<Mutex<Memory>>,
+    hooks: RequestHooks,
 }
 
 impl fmt::Debug for MemoryStore {
@@ -115,7 +89,7 @@ impl Store for MemoryStore {
     }
 
     fn request(&self, request: Arc<Request>) -> Answer<'_, Reply> {
-        self.with(move |memory| match memory.take_request(&request) {
+        self.with(move |memory| match memory.take_request(&request, &self.hooks) {
             Ok(reply) => reply,
         })
     }

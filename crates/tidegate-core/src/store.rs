@@ -592,7 +592,7 @@ impl Default for Claim {
 }
 
 /// A task that a worker has taken.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
     /// Its number.
     pub key: TaskKey,
@@ -649,7 +649,7 @@ impl Claimed {
 }
 
 /// What a request came to.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Reply {
     /// The time of the request, by its clock.
     pub now: Timestamp,

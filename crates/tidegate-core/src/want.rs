@@ -34,6 +34,14 @@ pub trait Loader {
     fn load(&mut self, want: &Want) -> Result<Loaded, Self::Stop>;
 }
 
+impl<L: Loader + ?Sized> Loader for &mut L {
+    type Stop = L::Stop;
+
+    fn load(&mut self, want: &Want) -> Result<Loaded, L::Stop> {
+        (**self).load(want)
+    }
+}
+
 /// A question about rows.
 ///
 /// The lists that say so may leave out rows that another transaction is about to change; nothing rests
@@ -332,7 +340,7 @@ pub(crate) use look_ups;
 ///
 /// Answers are those of one instant. A decision with everything known gives the same as one that loads
 /// as it goes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Known(HashMap<Want, Loaded>);
 
 impl Known {

@@ -17,6 +17,7 @@ use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{Knows, NewWorker, Reply, Request, Wakeup};
+use tidegate_core::testing::PausingLoader;
 use tidegate_core::wakeup::Wakeups;
 use tidegate_core::want::Known;
 
@@ -48,11 +49,15 @@ impl<'c> Ledger<'c> {
     /// Locks the database for writing. Waits for others, but not for ever.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
         let began = Instant::now();
-        let inside = self.opened.turnstile.enter();
+        let points = self.opened.points.as_deref();
+        let inside = self.opened.turnstile.enter(points);
         loop {
             match self.sql.begin.raw_execute() {
                 Ok(_) => break,
                 Err(error) if is_busy(&error) && began.elapsed() < self.opened.busy_timeout => {
+                    if let Some(points) = points {
+                        points.on_blocked();
+                    }
                     std::thread::sleep(LOOK_EVERY);
                 }
                 Err(error) => return Err(error.into()),
@@ -64,6 +69,9 @@ impl<'c> Ledger<'c> {
 
     /// Once this returns without an error, all that was written since the beginning survives.
     pub(crate) fn commit(&mut self) -> Result<(), Error> {
+        if let Some(points) = &self.opened.points {
+            points.before_commit();
+        }
         self.opened.place.check()?;
         self.sql.commit.raw_execute().map_err(|error| match error.sqlite_error_code() {
             // The log may have got as far as the mark that ends a transaction. It does not count
@@ -83,14 +91,20 @@ impl<'c> Ledger<'c> {
         let known = self.known_workers()?;
         let others = known.iter().filter(|worker| Some(**worker) != request.worker);
         let others: Vec<WorkerId> = others.copied().collect();
+        let points = self.opened.points.as_deref();
+        let mut loader = PausingLoader::new(&mut self.loader, points);
         let Decision { mut delta, mut reply, fill } =
-            decision::decide(request, Known::new(), &mut self.loader)?;
+            decision::decide(request, Known::new(), &mut loader)?;
+        if let Some(points) = points {
+            points.before_apply();
+        }
         if !others.is_empty() {
             self.note_wakeups(&others, &Wakeups::of_delta(&delta))?;
         }
         self.apply_delta(&mut delta)?;
         reply.records = delta.records;
-        decision::complete_reply(&mut self.loader, &mut reply, &fill)?;
+        let mut loader = PausingLoader::new(&mut self.loader, points);
+        decision::complete_reply(&mut loader, &mut reply, &fill)?;
         Ok(reply)
     }
 

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::testing::PausePoints;
 
 /// How often somebody looks whether it is its turn. Short against a transaction, long against a look.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(300);
@@ -234,11 +235,14 @@ pub(crate) struct Turnstile {
 
 impl Turnstile {
     /// Waits until it is free, but not for ever.
-    pub(crate) fn enter(&self) -> Inside<'_> {
+    pub(crate) fn enter(&self, points: Option<&dyn PausePoints>) -> Inside<'_> {
         let began = Instant::now();
         while matches!(self.file.try_lock(), Err(TryLockError::WouldBlock))
             && began.elapsed() < TURNSTILE_MAX
         {
+            if let Some(points) = points {
+                points.on_blocked();
+            }
             std::thread::sleep(LOOK_EVERY);
         }
         Inside { turnstile: self }
@@ -348,7 +352,7 @@ mod tests {
     fn one_at_a_time_is_in_the_turnstile() {
         let (_place, folder) = folder();
         let (one, two) = (folder.turnstile().unwrap(), folder.turnstile().unwrap());
-        let inside = one.enter();
+        let inside = one.enter(None);
         assert!(matches!(two.file.try_lock(), Err(TryLockError::WouldBlock)));
         drop(inside);
         assert!(two.file.try_lock().is_ok());

@@ -9,9 +9,10 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
+use tidegate_core::testing::PausePoints;
 
 /// The first version of SQLite that does not lose what is written while another process resets the
 /// log.
@@ -196,6 +197,8 @@ pub(crate) struct Opened {
     pub(crate) place: Place,
     pub(crate) turnstile: Turnstile,
     pub(crate) busy_timeout: Duration,
+    /// Where a test can stop a request.
+    pub(crate) points: Option<Arc<dyn PausePoints>>,
 }
 
 /// Where a database is.
@@ -267,10 +270,11 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, OpenError> 
         _ => {}
     }
     let turnstile = locks.turnstile().map_err(|error| opening.io(error))?;
-    let inside = turnstile.enter();
+    let inside = turnstile.enter(None);
     opening.prepare(&connection)?;
     drop(inside);
-    Ok(Opened { connection, place, turnstile, busy_timeout: options.busy_timeout })
+    let busy_timeout = options.busy_timeout;
+    Ok(Opened { connection, place, turnstile, busy_timeout, points: None })
 }
 
 /// Makes an empty file that nobody else can read, unless there is one.

@@ -5,7 +5,7 @@ use crate::bell::Ears;
 use crate::error::Error;
 use crate::files::SqliteFiles;
 use crate::ledger::Ledger;
-use crate::open::{self, OpenError, Options, Place};
+use crate::open::{self, OpenError, Opened, Options, Place};
 use crate::reader::Readers;
 use crate::writer::Writer;
 use std::path::Path;
@@ -19,6 +19,7 @@ use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
     RunsPage, Store, TaskKey, Unserved, Wakeup, WorkerView,
 };
+use tidegate_core::testing::PausePoints;
 use tidegate_core::{RunId, Timestamp};
 
 /// A store in a SQLite database.
@@ -53,7 +54,24 @@ impl SqliteStore {
     /// ```
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         let path = path.as_ref();
+        Self::start_threads(path, open::open(path, &options)?)
+    }
+
+    /// Opens the database like [`open`](Self::open), for a test that stops requests at these points.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        options: Options,
+        points: Arc<dyn PausePoints>,
+    ) -> Result<Self, OpenError> {
+        let path = path.as_ref();
         let opened = open::open(path, &options)?;
+        Self::start_threads(path, Opened { points: Some(points), ..opened })
+    }
+
+    fn start_threads(path: &Path, opened: Opened) -> Result<Self, OpenError> {
         let place = opened.place.clone();
         let failed = |error: Error| OpenError::Failed {
             path: path.to_owned(),

@@ -242,7 +242,7 @@ impl<L: Loader> Taking<'_, L> {
 }
 
 /// The outcome of a request.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Decision {
     /// The changes, to be applied in the transaction in which everything was loaded.
     pub delta: Delta,
@@ -253,7 +253,7 @@ pub struct Decision {
 }
 
 /// The rows that a store reads for a reply once the delta is applied.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Fill {
     /// For each claimed task in the reply.
     pub(super) inputs: Vec<InputsFrom>,
@@ -262,7 +262,7 @@ pub struct Fill {
 }
 
 /// From where the body of a claimed task is given what.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct InputsFrom {
     /// The run whose input it is given.
     run: RunKey,

@@ -14,6 +14,7 @@ use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
 use crate::wait::{NewSignal, WaitId, WaitKind, Waiting};
 use crate::want::{Known, Loader};
 use crate::{RunId, Timestamp};
+pub use answers::describe_answers;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -441,6 +442,7 @@ impl<'l, L: Loader> Overlay<'l, L> {
     }
 }
 
+mod answers;
 mod look_ups;
 #[cfg(test)]
 mod tests;

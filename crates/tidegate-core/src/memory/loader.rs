@@ -4,6 +4,7 @@ use super::Memory;
 use crate::decision::{self, Decision};
 use crate::delta::Delta;
 use crate::store::{Reply, Request};
+use crate::testing::{PausingLoader, RequestHooks};
 use crate::want::{Known, Loaded, Loader, Want};
 use std::convert::Infallible;
 use std::time::SystemTime;
@@ -87,13 +88,30 @@ impl Loader for Memory {
 }
 
 impl Memory {
-    pub(super) fn take_request(&mut self, request: &Request) -> Result<Reply, Infallible> {
-        let Decision { mut delta, mut reply, fill } =
-            decision::decide(request, Known::new(), self)?;
+    pub(super) fn take_request(
+        &mut self,
+        request: &Request,
+        hooks: &RequestHooks,
+    ) -> Result<Reply, Infallible> {
+        let points = hooks.points.as_deref();
+        let mut loader = PausingLoader::new(self, points);
+        let Decision { mut delta, mut reply, fill } = match &hooks.decider {
+            Some(decider) => decider.decide_request(request, &mut loader),
+            None => decision::decide(request, Known::new(), &mut loader)?,
+        };
         self.latest = self.latest.max(Some(reply.now));
+        if let Some(points) = points {
+            points.before_apply();
+        }
         self.apply_delta(&mut delta)?;
         reply.records = delta.records;
-        decision::complete_reply(self, &mut reply, &fill)?;
+        decision::complete_reply(&mut PausingLoader::new(self, points), &mut reply, &fill)?;
+        if let Some(decider) = &hooks.decider {
+            decider.check_applied(self);
+        }
+        if let Some(points) = points {
+            points.before_commit();
+        }
         Ok(reply)
     }
 
