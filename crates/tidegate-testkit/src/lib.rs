@@ -4,6 +4,8 @@
 //!   call; there is no list of what to leave out.
 //! - [`FakeClock`]: time that goes on when it is told to.
 //! - [`Faulty`]: a store that fails, loses its answer or keeps it back, on demand.
+//! - [`decide_with_misses`]: a request decided through a loader that cannot answer every want;
+//!   [`MissingDecider`], [`ComparingDecider`]: a memory store that decides so, or in several ways.
 //! - [`plan`] and its shapes ([`one`], [`chain`], [`diamond`], [`fan`]): workflows in a line.
 //! - [`simulation`]: several workers and faults by chance, the same for the same seed.
 //! - [`World`]: a store, a clock and everybody who uses them, in one hand; it checks what must hold
@@ -14,6 +16,7 @@ pub mod cases;
 mod clock;
 mod conformance;
 mod faulty;
+mod loading;
 mod plans;
 mod replay;
 pub mod simulation;
@@ -22,5 +25,6 @@ mod world;
 pub use clock::FakeClock;
 pub use conformance::{Harness, Later, check};
 pub use faulty::{Fault, Faulty, Held};
+pub use loading::{ComparingDecider, DecisionProperty, MissingDecider, decide_with_misses};
 pub use plans::{Sketch, chain, diamond, fan, one, plan};
 pub use world::{QUEUE, World, ask, change, claim, time_of, waits_of};

@@ -49,11 +49,14 @@
 //!   five requests fail at worst, one worker is alone, and nobody looks every second: there every wake-up
 //!   has to come by itself.
 //!
+//! The store decides every request through a loader that misses by chance or, in one world of four, always:
+//! then a request is decided again from the start, with what was missing, until nothing is.
+//!
 //! The same seed gives the same trace. Deliberately absent: threads, files, real time.
 
 mod asking;
 mod bounds;
-mod chance;
+pub(crate) mod chance;
 mod journal;
 mod ledger;
 mod post;
@@ -64,9 +67,12 @@ mod script;
 mod trace;
 mod world;
 
+use crate::loading::{ComparingDecider, DecisionProperty, MissingDecider};
 use scheduler::Simulation;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tidegate_core::memory::MemoryStore;
 
 /// How a simulation is run.
 #[derive(Debug, Clone, Copy)]
@@ -75,11 +81,37 @@ pub struct Options {
     pub steps: u32,
     /// Whether the whole trace is kept, not only its end.
     pub keeps_trace: bool,
+    /// How the store loads the rows of its requests.
+    pub loading: Loading,
+}
+
+/// How the store of a simulation loads the rows of its requests. The trace does not depend on it.
+#[derive(Debug, Clone, Copy)]
+pub enum Loading {
+    /// As they are asked for.
+    InPlace,
+    /// Through a loader that misses by chance, or always: [`MissingDecider`].
+    Missing,
+    /// In several ways, which are compared: [`ComparingDecider`].
+    Compared(DecisionProperty),
+}
+
+impl Loading {
+    fn open_store(self, seed: u64) -> MemoryStore {
+        match self {
+            Loading::InPlace => MemoryStore::new(),
+            Loading::Missing => MemoryStore::with_decider(Arc::new(MissingDecider::new(seed))),
+            Loading::Compared(property) => {
+                let decider = ComparingDecider::new(seed, &[property]);
+                MemoryStore::with_decider(Arc::new(decider))
+            }
+        }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { steps: 500, keeps_trace: false }
+        Options { steps: 500, keeps_trace: false, loading: Loading::Missing }
     }
 }
 

@@ -78,7 +78,7 @@ impl World {
         World {
             chance: Chance::new(seed),
             now: Timestamp::from_micros(1_800_000_000_000_000),
-            store: MemoryStore::new(),
+            store: options.loading.open_store(seed),
             processes: Vec::new(),
             ledger: Ledger::default(),
             post: Post::default(),

@@ -1,5 +1,6 @@
 //! The kit, tried on itself and on the memory store.
 
+mod decisions;
 mod kit;
 mod memory;
 mod simulation;

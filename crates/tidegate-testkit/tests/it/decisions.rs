@@ -1,0 +1,67 @@
+//! Properties of decisions, over the requests of simulated worlds and of the conformance suite.
+
+use proptest::prelude::*;
+use std::sync::Arc;
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::memory::MemoryStore;
+use tidegate_core::store::Store;
+use tidegate_testkit::simulation::{self, Loading, Options};
+use tidegate_testkit::{ComparingDecider, DecisionProperty, Harness, Later, conformance};
+
+fn check_world(seed: u64, steps: u32, property: DecisionProperty) -> Result<(), TestCaseError> {
+    let loading = Loading::Compared(property);
+    let ran = simulation::run(seed, Options { steps, loading, ..Options::default() });
+    ran.map(drop).map_err(|failure| TestCaseError::fail(failure.to_string()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn lazily_and_fully_loaded_decisions_are_equal(seed: u64, steps in 1..500u32) {
+        check_world(seed, steps, DecisionProperty::AnyLoading)?;
+    }
+
+    #[test]
+    fn decisions_on_the_same_rows_are_equal(seed: u64, steps in 1..500u32) {
+        check_world(seed, steps, DecisionProperty::Repetition)?;
+    }
+
+    #[test]
+    fn applied_delta_gives_the_rows_that_the_overlay_showed(seed: u64, steps in 1..500u32) {
+        check_world(seed, steps, DecisionProperty::AppliedDelta)?;
+    }
+}
+
+#[test]
+fn misses_change_nothing_in_a_world() {
+    for seed in 0..24 {
+        let [in_place, missing] = [Loading::InPlace, Loading::Missing].map(|loading| {
+            let options = Options { loading, ..Options::default() };
+            simulation::run(seed, options).map_err(|failure| failure.to_string())
+        });
+        assert_eq!(in_place, missing, "seed {seed}");
+    }
+}
+
+struct ComparedMemory(Arc<MemoryStore>);
+
+impl Harness for ComparedMemory {
+    fn store(&self) -> Arc<dyn Store> {
+        self.0.clone()
+    }
+
+    fn kill(&self, worker: WorkerId) {
+        self.0.kill(worker);
+    }
+
+    fn reopen(&mut self) -> Later<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+// Repairs, retries of runs and depths that the simulation does not draw.
+conformance!(compared_memory, async || {
+    let decider = ComparingDecider::new(1, &DecisionProperty::ALL);
+    ComparedMemory(Arc::new(MemoryStore::with_decider(Arc::new(decider))))
+});
