@@ -7,6 +7,7 @@
 //! - [`decide_with_misses`]: a request decided through a loader that cannot answer every want;
 //!   [`MissingDecider`], [`ComparingDecider`]: a memory store that decides so, or in several ways.
 //! - [`plan`] and its shapes ([`one`], [`chain`], [`diamond`], [`fan`]): workflows in a line.
+//! - [`races!`]: the races of two connections that every store must decide, one call per store too.
 //! - [`simulation`]: several workers and faults by chance, the same for the same seed.
 //! - [`World`]: a store, a clock and everybody who uses them, in one hand; it checks what must hold
 //!   after every request.
@@ -18,6 +19,7 @@ mod conformance;
 mod faulty;
 mod loading;
 mod plans;
+mod races;
 mod replay;
 pub mod simulation;
 mod world;
@@ -27,4 +29,7 @@ pub use conformance::{Harness, Later, check};
 pub use faulty::{Fault, Faulty, Held};
 pub use loading::{ComparingDecider, DecisionProperty, MissingDecider, decide_with_misses};
 pub use plans::{Sketch, chain, diamond, fan, one, plan};
+#[doc(hidden)]
+pub use races::cases as race_cases;
+pub use races::{ConnectHarness, Meeting, Race, check_race};
 pub use world::{QUEUE, World, ask, change, claim, time_of, waits_of};

@@ -4,11 +4,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::Store;
+use tidegate_core::testing::PausePoints;
 use tidegate_sqlite::{Options, SqliteStore, Synchronous};
-use tidegate_testkit::{Harness, Later, conformance};
+use tidegate_testkit::{ConnectHarness, Harness, Later, conformance, races};
 
 struct Sqlite {
     folder: TempDir,
@@ -52,4 +54,15 @@ impl Harness for Sqlite {
     }
 }
 
+impl ConnectHarness for Sqlite {
+    fn connect(&self, points: Arc<dyn PausePoints>) -> Arc<dyn Store> {
+        // As long as a test may take: that one waits for the other is no error here.
+        let busy_timeout = Duration::from_secs(3_600);
+        let options =
+            Options { synchronous: Synchronous::Normal, busy_timeout, ..Options::default() };
+        Arc::new(SqliteStore::open_with(path(&self.folder), options, points).unwrap())
+    }
+}
+
 conformance!(sqlite, Sqlite::new);
+races!(sqlite_races, Sqlite::new);

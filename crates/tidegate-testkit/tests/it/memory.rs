@@ -4,7 +4,8 @@ use std::sync::Arc;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::store::Store;
-use tidegate_testkit::{Harness, Later, conformance};
+use tidegate_core::testing::PausePoints;
+use tidegate_testkit::{ConnectHarness, Harness, Later, conformance, races};
 
 struct Memory(Arc<MemoryStore>);
 
@@ -23,4 +24,11 @@ impl Harness for Memory {
     }
 }
 
+impl ConnectHarness for Memory {
+    fn connect(&self, points: Arc<dyn PausePoints>) -> Arc<dyn Store> {
+        Arc::new(self.0.connect_with(points))
+    }
+}
+
 conformance!(memory, async || Memory(Arc::default()));
+races!(memory_races, async || Memory(Arc::default()));
