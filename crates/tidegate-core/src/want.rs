@@ -359,6 +359,11 @@ impl Known {
         self.0.get(want)
     }
 
+    /// How many answers are known.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -8,19 +8,20 @@
 use crate::simulation::chance::Chance;
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_core::decision::{Decision, decide};
 use tidegate_core::delta::Delta;
 use tidegate_core::store::Request;
 use tidegate_core::testing::{AnyLoader, Decider, describe_answers};
 use tidegate_core::want::{Known, Loaded, Loader, Want};
 
-/// Misses of one request; further wants are answered in place. Each miss decides again from the start, so
-/// that the cost of a request of ten thousand runs would grow with the square.
-const MISSES_MAX: usize = 64;
+/// Known answers that all decisions of one request begin with, together; further wants are answered in
+/// place. Each miss decides again from the start, so that the cost of a request of ten thousand runs would
+/// grow with the square.
+const KNOWN_MAX: usize = 4_096;
 
-/// Wants of one request that are described before and after its delta is applied.
-const DESCRIBED_MAX: usize = 200;
+/// Wants of a request up to which its decisions are compared, so that large ones stay cheap.
+const COMPARED_MAX: usize = 400;
 
 /// Decides a request through a loader that misses: it stops the decision with a want, which is then loaded
 /// and added to what is known, and the request is decided again from the start.
@@ -34,8 +35,10 @@ pub fn decide_with_misses(
 ) -> Decision {
     let mut known = Known::new();
     let mut numbers = HashSet::new();
-    for misses in 0.. {
-        let is_missing = |want: &Want| misses < MISSES_MAX && is_missing(want);
+    let mut begun_with = 0;
+    loop {
+        begun_with += known.len();
+        let is_missing = |want: &Want| begun_with < KNOWN_MAX && is_missing(want);
         let mut missing = MissingLoader { loader, is_missing, answered: HashMap::new() };
         let decided = decide(request, known.clone(), &mut missing);
         for (want, loaded) in missing.answered {
@@ -49,7 +52,6 @@ pub fn decide_with_misses(
             }
         }
     }
-    unreachable!("without misses a decision does not stop")
 }
 
 fn add_new(known: &mut Known, numbers: &mut HashSet<Want>, want: Want, loaded: Loaded) {
@@ -137,8 +139,10 @@ pub struct ComparingDecider {
     properties: Vec<DecisionProperty>,
     chance: Mutex<Chance>,
     /// Wants of the last request and their answers, overlaid with its delta.
-    overlaid: Mutex<(Vec<Want>, Vec<Option<String>>)>,
+    overlaid: Mutex<OverlaidAnswers>,
 }
+
+type OverlaidAnswers = (Vec<Want>, Vec<Option<String>>);
 
 impl ComparingDecider {
     /// A decider that checks these properties. Misses are the same for the same seed.
@@ -152,6 +156,10 @@ impl ComparingDecider {
 
     fn has_property(&self, property: DecisionProperty) -> bool {
         self.properties.contains(&property)
+    }
+
+    fn lock_overlaid(&self) -> MutexGuard<'_, OverlaidAnswers> {
+        self.overlaid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn compare_loadings(
@@ -175,6 +183,10 @@ impl Decider for ComparingDecider {
     fn decide_request(&self, request: &Request, loader: &mut AnyLoader<'_>) -> Decision {
         let mut recorder = RecordingLoader { loader, wants: Vec::new(), answers: HashMap::new() };
         let Ok(decision) = decide(request, Known::new(), &mut recorder);
+        *self.lock_overlaid() = Default::default();
+        if recorder.wants.len() > COMPARED_MAX {
+            return decision;
+        }
         if self.has_property(DecisionProperty::AnyLoading) {
             self.compare_loadings(request, &mut recorder, &decision);
         }
@@ -183,16 +195,14 @@ impl Decider for ComparingDecider {
             assert_same(&again, &once, "decides again", request);
         }
         if self.has_property(DecisionProperty::AppliedDelta) {
-            let mut wants = recorder.wants;
-            wants.truncate(DESCRIBED_MAX);
-            let answers = describe_answers(&wants, &decision.delta, recorder.loader);
-            *self.overlaid.lock().unwrap_or_else(PoisonError::into_inner) = (wants, answers);
+            let answers = describe_answers(&recorder.wants, &decision.delta, recorder.loader);
+            *self.lock_overlaid() = (recorder.wants, answers);
         }
         decision
     }
 
     fn check_applied(&self, loader: &mut AnyLoader<'_>) {
-        let overlaid = self.overlaid.lock().unwrap_or_else(PoisonError::into_inner);
+        let overlaid = self.lock_overlaid();
         let (wants, expected) = &*overlaid;
         let applied = describe_answers(wants, &Delta::default(), loader);
         for ((want, expected), applied) in wants.iter().zip(expected).zip(applied) {

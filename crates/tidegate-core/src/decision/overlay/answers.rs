@@ -28,6 +28,12 @@ pub fn describe_answers(
     wants.iter().map(describe).collect()
 }
 
+/// A row without its plan, which never changes and may be long.
+fn row_text(row: &Row) -> String {
+    let Row { key, index, life, request, ended_at, has_waits, behind, head, .. } = row;
+    format!("{:?}", (key, index, life, request, ended_at, has_waits, behind, head))
+}
+
 fn text_of(answer: impl Debug) -> Option<String> {
     Some(format!("{answer:?}"))
 }
@@ -68,11 +74,11 @@ impl<L: Loader<Stop = Infallible>> Overlay<'_, L> {
             }
             Want::Task(task) => {
                 let stored = self.load_task(*task)?;
-                text_of(self.find_written(*task).or(stored.as_ref()))
+                text_of(self.find_written(*task).or(stored.as_ref()).map(row_text))
             }
             Want::WholeRun(run) => {
                 let stored = self.load_whole_run(*run)?;
-                let row = |row: &Row| self.find_written(row.key).unwrap_or(row).clone();
+                let row = |row: &Row| row_text(self.find_written(row.key).unwrap_or(row));
                 text_of(stored.iter().map(row).collect::<Vec<_>>())
             }
             Want::Payload(task, kind @ (Payload::Error | Payload::Keys)) => {
