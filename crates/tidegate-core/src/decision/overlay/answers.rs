@@ -19,6 +19,11 @@ pub fn describe_answers(
     delta: &Delta,
     loader: &mut AnyLoader<'_>,
 ) -> Vec<Option<String>> {
+    // Rows that go are not overlaid: nothing in the same request looks for them afterwards.
+    let Delta { orphans, pruned_runs, pruned_signals, .. } = delta;
+    if !(orphans.is_empty() && pruned_runs.is_empty() && pruned_signals.is_empty()) {
+        return vec![None; wants.len()];
+    }
     let mut loader = loader;
     let mut overlay = Overlay::new(Known::new(), &mut loader);
     overlay.adopt_delta(delta.clone());
