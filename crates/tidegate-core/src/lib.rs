@@ -43,6 +43,7 @@ pub mod slot;
 pub mod store;
 pub mod testing;
 mod timestamp;
+pub mod transaction;
 pub mod trust;
 pub mod wait;
 pub mod wakeup;

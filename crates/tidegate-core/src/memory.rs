@@ -27,7 +27,7 @@ use crate::plan::Plan;
 use crate::rows::{Gate, Head, Payload, Place, Row, view_run};
 use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
-    RunsPage, Scope, Store, StoreError, TaskKey, Unserved, WorkerView,
+    RunsPage, Scope, Store, TaskKey, Unserved, WorkerView,
 };
 use crate::testing::RequestHooks;
 use crate::wait::{WaitId, WaitKind, Waiting};

@@ -78,6 +78,7 @@ mod tests {
     use crate::memory::Memory;
     use crate::plan::TaskPlan;
     use crate::store::{Knows, NewRun, Operation, Request, RequestId, Scope, TaskKey};
+    use crate::transaction::Transaction;
     use crate::want::Known;
     use crate::{RunId, Timestamp};
 
@@ -96,7 +97,7 @@ mod tests {
         change(&mut request);
         let Ok(mut decision) = decide(&request, Known::new(), memory);
         let wakeups = Wakeups::of_delta(&decision.delta);
-        let Ok(()) = memory.apply_delta(&mut decision.delta);
+        let Ok(_) = memory.apply_delta(&mut decision.delta);
         wakeups
     }
 

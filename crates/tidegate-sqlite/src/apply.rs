@@ -7,10 +7,20 @@ use crate::rows::pause_name;
 use tidegate_core::delta::{Delta, PauseChange, TaskWrite};
 use tidegate_core::rows::{Gate, Payload, Place};
 use tidegate_core::store::{Bytes, Record, TaskKey};
+use tidegate_core::transaction::{ApplyOutcome, Transaction};
+use tidegate_core::want::{Loaded, Loader, Want};
 
-impl Ledger<'_> {
-    /// Writes a delta, and sets the numbers of its records.
-    pub(crate) fn apply_delta(&mut self, delta: &mut Delta) -> Result<(), Error> {
+impl Loader for Ledger<'_> {
+    type Stop = Error;
+
+    fn load(&mut self, want: &Want) -> Result<Loaded, Error> {
+        self.loader.load(want)
+    }
+}
+
+/// It has the write lock from its beginning, so that nothing it has loaded becomes stale.
+impl Transaction for Ledger<'_> {
+    fn apply_delta(&mut self, delta: &mut Delta) -> Result<ApplyOutcome, Error> {
         for limit in &delta.limits {
             self.write_limit(limit)?;
         }
@@ -76,9 +86,12 @@ impl Ledger<'_> {
         for orphan in &delta.orphans {
             self.remove_orphans(orphan)?;
         }
-        self.remove_pruned(delta)
+        self.remove_pruned(delta)?;
+        Ok(ApplyOutcome::Applied)
     }
+}
 
+impl Ledger<'_> {
     fn insert_task(&mut self, write: TaskWrite) -> Result<(), Error> {
         let TaskWrite { row, queue, .. } = &write;
         let belongs = self.belongs(queue, &row.plan, row.index)?;

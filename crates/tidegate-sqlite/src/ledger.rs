@@ -12,14 +12,12 @@ use rusqlite::{ErrorCode, OptionalExtension};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
-use tidegate_core::decision::{self, Decision};
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{Knows, NewWorker, Reply, Request, Wakeup};
-use tidegate_core::testing::PausingLoader;
+use tidegate_core::transaction::answer_request;
 use tidegate_core::wakeup::Wakeups;
-use tidegate_core::want::Known;
 
 /// The writer's connection, and all that it does besides loading rows.
 pub(crate) struct Ledger<'c> {
@@ -91,20 +89,10 @@ impl<'c> Ledger<'c> {
         let known = self.known_workers()?;
         let others = known.iter().filter(|worker| Some(**worker) != request.worker);
         let others: Vec<WorkerId> = others.copied().collect();
-        let points = self.opened.points.as_deref();
-        let mut loader = PausingLoader::new(&mut self.loader, points);
-        let Decision { mut delta, mut reply, fill } =
-            decision::decide(request, Known::new(), &mut loader)?;
-        if let Some(points) = points {
-            points.before_apply();
-        }
+        let (reply, wakeups) = answer_request(request, self, self.opened.points.as_deref())?;
         if !others.is_empty() {
-            self.note_wakeups(&others, &Wakeups::of_delta(&delta))?;
+            self.note_wakeups(&others, &wakeups)?;
         }
-        self.apply_delta(&mut delta)?;
-        reply.records = delta.records;
-        let mut loader = PausingLoader::new(&mut self.loader, points);
-        decision::complete_reply(&mut loader, &mut reply, &fill)?;
         Ok(reply)
     }
 

@@ -1,25 +1,15 @@
 //! A connection to a memory store: the one lock, and the hooks of tests.
 
 use super::{Memory, MemoryStore, Panicked};
-use crate::Timestamp;
 use crate::lifecycle::WorkerId;
 use crate::store::{Answer, StoreError};
 use crate::testing::{Decider, PausePoints, RequestHooks};
-use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, LockResult, MutexGuard, TryLockError};
 
 impl MemoryStore {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// An empty one with a clock of its own, for requests that go by [`Clock::Store`]. Without it, its
-    /// clock shows the latest time that a request was given.
-    ///
-    /// [`Clock::Store`]: crate::store::Clock::Store
-    pub fn with_clock(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        let memory = Memory { clock: Some(Box::new(clock)), ..Memory::default() };
-        MemoryStore { memory: Arc::new(Mutex::new(memory)), hooks: RequestHooks::default() }
     }
 
     /// A store whose requests a test decides.

@@ -1,11 +1,11 @@
 //! How a decision loads rows from memory and how its delta is applied.
 
 use super::Memory;
-use crate::decision::{self, Decision};
 use crate::delta::Delta;
 use crate::store::{Reply, Request};
 use crate::testing::{PausingLoader, RequestHooks};
-use crate::want::{Known, Loaded, Loader, Want};
+use crate::transaction::{ApplyOutcome, Transaction, answer_request, apply_decision};
+use crate::want::{Loaded, Loader, Want};
 use std::convert::Infallible;
 use std::time::SystemTime;
 
@@ -94,29 +94,26 @@ impl Memory {
         hooks: &RequestHooks,
     ) -> Result<Reply, Infallible> {
         let points = hooks.points.as_deref();
-        let mut loader = PausingLoader::new(self, points);
-        let Decision { mut delta, mut reply, fill } = match &hooks.decider {
-            Some(decider) => decider.decide_request(request, &mut loader),
-            None => decision::decide(request, Known::new(), &mut loader)?,
+        let (reply, _) = match &hooks.decider {
+            None => answer_request(request, self, points)?,
+            Some(decider) => {
+                let mut loader = PausingLoader::new(self, points);
+                let decision = decider.decide_request(request, &mut loader);
+                let answered = apply_decision(decision, self, points)?;
+                decider.check_applied(self);
+                answered.expect("memory is never stale")
+            }
         };
         self.latest = self.latest.max(Some(reply.now));
-        if let Some(points) = points {
-            points.before_apply();
-        }
-        self.apply_delta(&mut delta)?;
-        reply.records = delta.records;
-        decision::complete_reply(&mut PausingLoader::new(self, points), &mut reply, &fill)?;
-        if let Some(decider) = &hooks.decider {
-            decider.check_applied(self);
-        }
         if let Some(points) = points {
             points.before_commit();
         }
         Ok(reply)
     }
+}
 
-    /// Writes a delta, and sets the numbers of its records.
-    pub(crate) fn apply_delta(&mut self, delta: &mut Delta) -> Result<(), Infallible> {
+impl Transaction for Memory {
+    fn apply_delta(&mut self, delta: &mut Delta) -> Result<ApplyOutcome, Infallible> {
         for limit in &delta.limits {
             self.set_limit(limit)?;
         }
@@ -183,6 +180,6 @@ impl Memory {
             self.remove_orphans(orphan)?;
         }
         self.remove_pruned(delta);
-        Ok(())
+        Ok(ApplyOutcome::Applied)
     }
 }

@@ -94,7 +94,7 @@ impl<L: Loader<Stop = Infallible>> Overlay<'_, L> {
                     false => text_of(self.find_payload(*task, *kind)?),
                 }
             }
-            Want::IsPaused(scope) => text_of(self.is_paused(scope)?),
+            Want::PauseStart(scope) => text_of(self.is_paused(scope)?),
             Want::IsQueuePaused(queue) => text_of(self.is_queue_paused(queue)?),
             Want::PausedTime { run, queue, from, to } => {
                 text_of(self.paused_time(*run, queue, *from, *to)?)

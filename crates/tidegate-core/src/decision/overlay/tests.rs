@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::memory::Memory;
+use crate::transaction::Transaction;
 use crate::wait::WaitOutcome;
 use std::convert::Infallible;
 use std::fmt::Debug;
