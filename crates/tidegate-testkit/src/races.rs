@@ -28,7 +28,7 @@ pub trait ConnectHarness: Harness {
 /// How the requests of two parties alternate.
 #[derive(Debug, Clone, Copy)]
 enum Interleaving {
-    /// The first stops at the point after so many, until the other is answered or blocked.
+    /// The first stops at the point with this number, from 0, until the other is answered or blocked.
     PausedAfter(usize),
     /// Both pass one point in turns, until one is answered or blocked.
     InTurns,
@@ -47,7 +47,7 @@ pub struct Race {
     was_paused: Option<bool>,
 }
 
-/// What became of two requests.
+/// The outcome of two requests that raced.
 pub struct Meeting {
     /// The reply to each.
     pub replies: [Reply; 2],
@@ -63,7 +63,7 @@ impl Meeting {
 }
 
 impl Race {
-    async fn prepare<H: ConnectHarness + 'static>(
+    async fn prepare_race<H: ConnectHarness + 'static>(
         harness: H,
         first: usize,
         interleaving: Interleaving,
@@ -82,7 +82,7 @@ impl Race {
     ///
     /// # Panics
     /// If a request fails, or the store passes no pause points.
-    pub async fn meet(&mut self, requests: [Request; 2]) -> Meeting {
+    pub async fn race_requests(&mut self, requests: [Request; 2]) -> Meeting {
         let (one, two) = (self.first, 1 - self.first);
         let [first, second] = [one, two].map(|party| &self.parties[party].control);
         let mut requests = requests.map(Some);
@@ -168,7 +168,7 @@ pub fn check_race<H: ConnectHarness + 'static>(
         for first in [0, 1] {
             let interleavings = (0..).map(Interleaving::PausedAfter);
             for interleaving in std::iter::once(Interleaving::InTurns).chain(interleavings) {
-                let mut race = Race::prepare(open().await, first, interleaving).await;
+                let mut race = Race::prepare_race(open().await, first, interleaving).await;
                 case(&mut race).await;
                 if !race.was_paused.expect("the case has raced") {
                     // The outcomes before were audited too; opening the store again is dear.

@@ -17,7 +17,7 @@ use tidegate_core::store::{
 use tidegate_core::wait::{WaitOp, WaitOutcome};
 
 /// A request of this worker that says this of one of its tasks.
-fn say(world: &mut World, worker: WorkerId, change: Change) -> Request {
+fn report_change(world: &mut World, worker: WorkerId, change: Change) -> Request {
     let mut request = world.request_of(worker);
     request.changes.push(change);
     request
@@ -65,10 +65,10 @@ pub async fn last_parents_that_end_at_once_release_their_child(race: &mut Race) 
     let (run, a) = begin_run(&mut race.world, &plan, workers[0]).await;
     let b = race.world.claim_one(workers[1]).await;
     let requests = [
-        say(&mut race.world, workers[0], change::succeed(&a)),
-        say(&mut race.world, workers[1], change::succeed(&b)),
+        report_change(&mut race.world, workers[0], change::succeed(&a)),
+        report_change(&mut race.world, workers[1], change::succeed(&b)),
     ];
-    let meeting = race.meet(requests).await;
+    let meeting = race.race_requests(requests).await;
     assert_applied(&meeting);
     let world = &mut race.world;
     assert_eq!(world.kinds(run.id).await, [Kind::Succeeded, Kind::Succeeded, Kind::Ready]);
@@ -91,7 +91,7 @@ pub async fn claims_at_once_never_exceed_a_limit(race: &mut Race) {
         world.submit(&plan).await;
     }
     let requests = workers.map(|worker| take_one(world, worker));
-    let meeting = race.meet(requests).await;
+    let meeting = race.race_requests(requests).await;
     let [first, second] = meeting.in_order([0, 1]);
     let world = &mut race.world;
     assert_eq!(meeting.replies[first].claimed.len(), 1);
@@ -114,8 +114,9 @@ pub async fn task_starts_although_the_limit_is_released_while_it_gets_in_line(ra
     let workers = enlist_two(world, &plan).await;
     let (_, holder) = begin_run(world, &plan, workers[0]).await;
     let waiting = world.submit(&plan).await;
-    let requests = [say(world, workers[0], change::succeed(&holder)), take_one(world, workers[1])];
-    let meeting = race.meet(requests).await;
+    let requests =
+        [report_change(world, workers[0], change::succeed(&holder)), take_one(world, workers[1])];
+    let meeting = race.race_requests(requests).await;
     assert_applied(&meeting);
     let world = &mut race.world;
     let is_released_first = meeting.first == 0;
@@ -143,10 +144,10 @@ pub async fn signal_reaches_a_wait_that_begins_at_the_same_time(race: &mut Race)
     let (run, task) = begin_run(world, &plan, worker).await;
     let signal = world.new_signal(run.id, "go", "once");
     let requests = [
-        say(world, worker, change::asks(&task, [ask::signal("go", 0)])),
+        report_change(world, worker, change::asks(&task, [ask::signal("go", 0)])),
         ask_for(world, Operation::Signal(signal)),
     ];
-    let meeting = race.meet(requests).await;
+    let meeting = race.race_requests(requests).await;
     assert_applied(&meeting);
     assert_eq!(meeting.replies[1].operations, [OperationOutcome::Yes]);
     let received = Some(ask::value("once"));
@@ -157,7 +158,7 @@ pub async fn signal_reaches_a_wait_that_begins_at_the_same_time(race: &mut Race)
     assert_eq!(world.asks(worker, &task, ask::signal("go", 1)).await, None, "it came once");
 }
 
-/// A run that sees no waiter ends for nobody, and a wait that sees the run open stays open. If the end is
+/// A run that sees no waiter tells none of its end, and a wait that sees the run open stays open. If the end is
 /// first, the wait is answered at once; otherwise the end of the run ends it.
 pub async fn end_of_a_run_reaches_a_wait_that_begins_at_the_same_time(race: &mut Race) {
     let world = &mut race.world;
@@ -166,10 +167,10 @@ pub async fn end_of_a_run_reaches_a_wait_that_begins_at_the_same_time(race: &mut
     let (ending, last) = begin_run(world, &plan, workers[0]).await;
     let (_, waiting) = begin_run(world, &plan, workers[1]).await;
     let requests = [
-        say(world, workers[0], change::succeed(&last)),
-        say(world, workers[1], change::asks(&waiting, [ask::run(ending.id)])),
+        report_change(world, workers[0], change::succeed(&last)),
+        report_change(world, workers[1], change::asks(&waiting, [ask::run(ending.id)])),
     ];
-    let meeting = race.meet(requests).await;
+    let meeting = race.race_requests(requests).await;
     assert_applied(&meeting);
     assert_eq!(meeting.replies[0].ended.len(), 1);
     let ended = Some(WaitOutcome::Ended(RunOutcome::Succeeded));
@@ -187,9 +188,11 @@ pub async fn ends_at_once_end_their_run_exactly_once(race: &mut Race) {
     let workers = enlist_two(world, &plan).await;
     let (run, a) = begin_run(world, &plan, workers[0]).await;
     let b = world.claim_one(workers[1]).await;
-    let requests =
-        [say(world, workers[0], change::succeed(&a)), say(world, workers[1], change::succeed(&b))];
-    let meeting = race.meet(requests).await;
+    let requests = [
+        report_change(world, workers[0], change::succeed(&a)),
+        report_change(world, workers[1], change::succeed(&b)),
+    ];
+    let meeting = race.race_requests(requests).await;
     assert_applied(&meeting);
     let [first, second] = meeting.in_order([0, 1]);
     assert_eq!(meeting.replies[first].ended, []);
@@ -214,7 +217,7 @@ pub async fn alarm_that_two_workers_see_has_one_effect(race: &mut Race) {
     let before = world.records().await.len();
     world.advance(LATER);
     let requests = workers.map(|worker| take_one(world, worker));
-    let meeting = race.meet(requests).await;
+    let meeting = race.race_requests(requests).await;
     let [first, second] = meeting.in_order([0, 1]);
     let effects = |reply: &Reply| (reply.records.len(), reply.ended.len(), reply.claimed.len());
     assert_eq!(effects(&meeting.replies[first]), (1, 1, 1));
@@ -237,7 +240,7 @@ pub async fn worker_that_is_recovered_while_it_claims_owns_nothing(race: &mut Ra
     world.kill(dead).await;
     let recover = Request { recover: Some(dead), ..world.request_of(other) };
     let requests = [recover, take_one(world, dead)];
-    let meeting = race.meet(requests).await;
+    let meeting = race.race_requests(requests).await;
     let is_claimed = meeting.first == 1;
     let claimed = &meeting.replies[1].claimed;
     assert_eq!(claimed.len(), usize::from(is_claimed));
@@ -264,7 +267,7 @@ pub async fn claim_takes_nothing_once_a_pause_is_committed(race: &mut Race) {
     world.submit(&plan).await;
     let scope = Scope::Queue(QUEUE.to_owned());
     let requests = [ask_for(world, Operation::Pause(scope.clone())), take_one(world, worker)];
-    let meeting = race.meet(requests).await;
+    let meeting = race.race_requests(requests).await;
     assert_eq!(meeting.replies[0].operations, [OperationOutcome::Yes]);
     let is_claimed = meeting.first == 1;
     assert_eq!(meeting.replies[1].claimed.len(), usize::from(is_claimed));
@@ -291,9 +294,10 @@ pub async fn waits_that_begin_at_once_never_close_a_cycle(race: &mut Race) {
         assert_eq!(world.asks(worker, &task, wait).await, None);
     }
     let closing = [waits_for(1, 2), waits_for(3, 0)];
-    let requests =
-        closing.clone().map(|(task, wait)| say(world, worker, change::asks(&task, [wait])));
-    let meeting = race.meet(requests).await;
+    let requests = closing
+        .clone()
+        .map(|(task, wait)| report_change(world, worker, change::asks(&task, [wait])));
+    let meeting = race.race_requests(requests).await;
     let [first, second] = meeting.in_order([0, 1]);
     assert_eq!(answer_in(&meeting.replies[first]), None);
     let refused = answer_in(&meeting.replies[second]);

@@ -58,7 +58,7 @@ impl PartyControl {
         PartyControl { party, state: Mutex::default(), changed: Condvar::new(), commits }
     }
 
-    /// The race is on: the party stops at the pause point after so many, or at none.
+    /// The race is on: the party passes this number of pause points before it stops; `None`: it does not stop.
     pub(super) fn begin_race(&self, passes: Option<usize>) {
         let mut state = self.lock_state();
         *state = PartyState { is_racing: true, passes, ..PartyState::default() };

@@ -32,6 +32,20 @@ fn every_case_is_in_the_list() {
     assert!(cases.len() > 100, "the cases are where they are looked for");
 }
 
+#[test]
+fn every_race_is_in_the_list() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let list = fs::read_to_string(sources.join("races.rs")).unwrap();
+    let cases = fs::read_to_string(sources.join("races/cases.rs")).unwrap();
+    let names =
+        cases.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next());
+    let names: Vec<&str> = names.collect();
+    assert_eq!(names.len(), 10, "the races are where they are looked for");
+    for name in names {
+        assert!(list.lines().any(|line| line.trim() == name), "{name} is in the list");
+    }
+}
+
 fn faulty() -> (Arc<Faulty>, Arc<MemoryStore>) {
     let memory = Arc::new(MemoryStore::new());
     (Arc::new(Faulty::new(memory.clone())), memory)
