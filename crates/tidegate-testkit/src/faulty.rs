@@ -3,16 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_core::explain::Looked;
-use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
-use tidegate_core::limit::LimitState;
-use tidegate_core::rows::Payload;
-use tidegate_core::store::{
-    Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
-    RunsPage, Store, StoreError, TaskKey, Unserved, WorkerView,
-};
-use tidegate_core::{RunId, Timestamp};
+use tidegate_core::store::{Answer, Reply, Request, Store, StoreError};
 use tokio::sync::oneshot;
 
 /// A store whose requests go wrong when told so; all else goes through to the store inside.
@@ -130,64 +122,9 @@ impl Store for Faulty {
         })
     }
 
-    fn enlist(&self, worker: NewWorker) -> Answer<'_, WorkerId> {
-        self.inner.enlist(worker)
-    }
-
     fn dismiss(&self, worker: WorkerId) -> Answer<'_, ()> {
         self.inner.dismiss(worker)
     }
 
-    fn dead(&self) -> Answer<'_, Vec<WorkerId>> {
-        self.inner.dead()
-    }
-
-    fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
-        self.inner.run(run)
-    }
-
-    fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>> {
-        self.inner.ended(runs)
-    }
-
-    fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {
-        self.inner.runs(page)
-    }
-
-    fn payloads(
-        &self,
-        first: TaskKey,
-        tasks: u32,
-        kind: Payload,
-    ) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
-        self.inner.payloads(first, tasks, kind)
-    }
-
-    fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
-        self.inner.records(run, after, limit)
-    }
-
-    fn counts(&self) -> Answer<'_, Counts> {
-        self.inner.counts()
-    }
-
-    fn workers(&self) -> Answer<'_, Vec<WorkerView>> {
-        self.inner.workers()
-    }
-
-    fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
-        self.inner.unserved()
-    }
-
-    fn limits(&self) -> Answer<'_, Vec<LimitState>> {
-        self.inner.limits()
-    }
-
-    fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
-        self.inner.explain(task, now)
-    }
-
-    fn audit(&self) -> Answer<'_, Vec<Finding>> {
-        self.inner.audit()
-    }
+    crate::forward_store!(inner);
 }

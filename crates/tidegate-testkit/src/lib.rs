@@ -17,6 +17,7 @@ pub mod cases;
 mod clock;
 mod conformance;
 mod faulty;
+mod forward;
 mod loading;
 mod plans;
 mod races;
@@ -27,6 +28,8 @@ mod world;
 pub use clock::FakeClock;
 pub use conformance::{Harness, Later, check};
 pub use faulty::{Fault, Faulty, Held};
+#[doc(hidden)]
+pub use forward::forwarded;
 pub use loading::{ComparingDecider, DecisionProperty, MissingDecider, decide_with_misses};
 pub use plans::{Sketch, chain, diamond, fan, one, plan};
 #[doc(hidden)]

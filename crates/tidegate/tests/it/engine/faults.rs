@@ -279,10 +279,6 @@ impl Store for Faulty {
         Box::pin(self.take(request))
     }
 
-    fn enlist(&self, worker: NewWorker) -> Answer<'_, WorkerId> {
-        self.inner.enlist(worker)
-    }
-
     fn dismiss(&self, worker: WorkerId) -> Answer<'_, ()> {
         Box::pin(async move {
             self.suffer_outage().await?;
@@ -294,53 +290,25 @@ impl Store for Faulty {
         Box::pin(self.look(self.inner.dead()))
     }
 
-    fn run(&self, run: RunId) -> Answer<'_, Option<RunView>> {
-        self.inner.run(run)
-    }
-
     fn ended(&self, runs: Vec<RunId>) -> Answer<'_, Vec<(RunId, Option<RunOutcome>)>> {
         Box::pin(self.look(self.inner.ended(runs)))
-    }
-
-    fn runs(&self, page: RunsPage) -> Answer<'_, Vec<RunSummary>> {
-        self.inner.runs(page)
-    }
-
-    fn payloads(
-        &self,
-        first: TaskKey,
-        tasks: u32,
-        kind: Payload,
-    ) -> Answer<'_, Vec<(TaskKey, Bytes)>> {
-        self.inner.payloads(first, tasks, kind)
-    }
-
-    fn records(&self, run: Option<RunKey>, after: u64, limit: u32) -> Answer<'_, Vec<Record>> {
-        self.inner.records(run, after, limit)
     }
 
     fn counts(&self) -> Answer<'_, Counts> {
         Box::pin(self.look(self.inner.counts()))
     }
 
-    fn workers(&self) -> Answer<'_, Vec<WorkerView>> {
-        self.inner.workers()
-    }
-
-    fn unserved(&self) -> Answer<'_, Vec<Unserved>> {
-        self.inner.unserved()
-    }
-
-    fn limits(&self) -> Answer<'_, Vec<LimitState>> {
-        self.inner.limits()
-    }
-
-    fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
-        self.inner.explain(task, now)
-    }
-
-    fn audit(&self) -> Answer<'_, Vec<Finding>> {
-        self.inner.audit()
+    tidegate_testkit::forward_store! { inner:
+        enlist(worker: NewWorker) -> WorkerId;
+        workers() -> Vec<WorkerView>;
+        run(run: RunId) -> Option<RunView>;
+        runs(page: RunsPage) -> Vec<RunSummary>;
+        payloads(first: TaskKey, tasks: u32, kind: Payload) -> Vec<(TaskKey, Bytes)>;
+        records(run: Option<RunKey>, after: u64, limit: u32) -> Vec<Record>;
+        unserved() -> Vec<Unserved>;
+        limits() -> Vec<LimitState>;
+        explain(task: TaskKey, now: Timestamp) -> Option<Looked>;
+        audit() -> Vec<Finding>;
     }
 }
 
