@@ -1,20 +1,28 @@
-//! What must hold of a run as it is stored, whatever the store.
+//! The invariants of any store, checked over ranges of its rows.
 //!
-//! [`run`] looks at the rows of one run, at where they can be found, and at what was recorded of
-//! them, and names every contradiction; [`waits`] looks at what is kept beside them, and [`limit`] at
-//! a limit. A store calls them for all its runs and limits and adds what only it can know: whether
-//! its indexes agree with its rows. [`RULES`] says of every rule what must hold, what it means where it
-//! does not, and what a repair does.
+//! An [`Auditor`] goes through all rows, about a thousand in a step, each step at one instant, and names
+//! every contradiction; a store only opens a snapshot for each step, and adds the checks that no other
+//! store can make: whether its indexes agree with its rows. [`run`] compares the rows of one run with
+//! each other, with their places and their records; [`waits`] a task with its waits and holds; [`limit`]
+//! a limit with the tasks that are blocked on it. [`RULES`] says of every rule what must hold, what it
+//! means where it does not, and what a repair does.
 //!
 //! Deliberately absent: the repair itself, which is a request like every other change.
 
+mod auditor;
+mod beside;
 mod cycle;
 mod repair;
 mod rules;
+mod tasks;
+#[cfg(test)]
+mod tests;
 
-pub use cycle::{WaitsFor, cycle, cycles};
+pub use auditor::Auditor;
 pub use repair::{Repair, Stray};
 pub use rules::{RULES, Rule};
+
+pub(crate) use repair::has_orphans;
 
 use crate::decision::{parent_failed, standing};
 use crate::graph::{OnFailure, Outcome, Standing, TaskIndex};
@@ -40,7 +48,7 @@ pub fn run(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     let Some(head) = whole(tasks, &mut findings) else { return findings };
-    let mut audit = Audit { tasks, failing, head, findings };
+    let mut audit = RunAudit { tasks, failing, head, findings };
     let mut own = vec![Vec::new(); tasks.len()];
     for record in records.unwrap_or_default() {
         if let Some(own) = own.get_mut(record.task.as_usize()) {
@@ -242,14 +250,14 @@ fn whole<'a>(tasks: &'a [(Row, Place)], findings: &mut Vec<Finding>) -> Option<&
     first.head.as_deref().filter(|_| sound)
 }
 
-struct Audit<'a> {
+struct RunAudit<'a> {
     tasks: &'a [(Row, Place)],
     failing: &'a [TaskIndex],
     head: &'a Head,
     findings: Vec<Finding>,
 }
 
-impl Audit<'_> {
+impl RunAudit<'_> {
     fn complain(&mut self, rule: &'static str, row: &Row, what: impl std::fmt::Display) {
         let (task, name) = (row.key.0, row.plan.graph().name(row.index));
         let (run, kind) = (self.head.id, row.life.state.kind());

@@ -32,7 +32,7 @@ use crate::store::{
     Applied, Bytes, Change, Claim, Clock, Ended, Happened, NewRun, Operation, OperationOutcome,
     Parent, RECOVER_MAX, Record, Refusal, Reply, Request, RunKey, Scope, Submitted, TaskKey, Told,
 };
-use crate::want::{Known, Loader, ServedTasks};
+use crate::want::{Known, Loader, LookUps, ServedTasks};
 use crate::{RunId, TaskExecutionId, Timestamp};
 pub use claim::{Decision, Fill, complete_reply};
 use overlay::Overlay;

@@ -6,18 +6,26 @@
 //! Because nothing is written before the end, every answer is that of the beginning of the request,
 //! whenever it is asked for.
 
-use crate::audit::Stray;
+mod look_ups;
+mod stored;
+
+pub(crate) use look_ups::LookUps;
+pub use stored::{
+    AuditWant, FiledKey, FiledTask, SideTable, StoredLimit, StoredSignal, StoredTask,
+};
+
 use crate::delta::PauseChange;
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
 use crate::plan::Plan;
 use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
-use crate::rows::{Owned, Payload, Place, Row};
-use crate::store::{Bytes, Happened, Knows, RunKey, Scope, TaskKey, WhyUnserved};
+use crate::rows::{Owned, Payload, Row};
+use crate::store::{Bytes, Happened, Knows, Record, RunKey, Scope, TaskKey, WhyUnserved};
 use crate::wait::{WaitId, Waiting};
 use crate::{RunId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -243,13 +251,6 @@ pub enum Want {
         /// Among this many last records of the store.
         max: u32,
     },
-    /// Where a task is found, as it was last written: [`Loaded::Place`].
-    Place(TaskKey),
-    /// Whether a task is not filed among those that are alike for a claim, or the run of a first task
-    /// not under its idempotency key although no other run has that: [`Loaded::Flag`].
-    IsMisfiled(TaskKey),
-    /// Whether there are rows that belong to something that does not exist: [`Loaded::Flag`].
-    HasOrphans(Stray),
     /// The first run that is being pruned, the weight of up to `max` of its tasks: [`Loaded::RunRows`].
     PruningRun {
         /// Tasks, records and signals are weighed up to this number of each.
@@ -278,6 +279,8 @@ pub enum Want {
         /// At most this many.
         max: u32,
     },
+    /// Rows as they are stored, damaged ones too.
+    Audit(AuditWant),
 }
 
 /// The answer to a [`Want`].
@@ -312,29 +315,24 @@ pub enum Loaded {
     Workers(Vec<LiveWorker>),
     RecordKind(Option<Happened>),
     Durations(Vec<Duration>),
-    Place(Option<Place>),
     RunRows(Option<RunRows>),
     OldRuns(Vec<OldRun>),
     OldRecords(Vec<OldRecord>),
     OldSignals(Vec<OldSignal>),
+    StoredTasks(Vec<StoredTask>),
+    /// A damaged wait is `None`.
+    StoredWaits(Vec<(TaskKey, Option<Waiting>)>),
+    StoredHolds(Vec<(TaskKey, Hold)>),
+    Records(Vec<Record>),
+    StoredSignals(Vec<StoredSignal>),
+    StoredLimits(Vec<StoredLimit>),
+    StoredKeys(Vec<(FiledKey, RunKey)>),
+    Names(Vec<String>),
+    StoredNotifications(Vec<(WorkerId, TaskKey)>),
+    WorkerIds(Vec<WorkerId>),
+    Numbers(Vec<i64>),
+    TaskRanges(Vec<Range<TaskKey>>),
 }
-
-/// Makes methods that look up one [`Want`] each, by the method `load_want` of the same type.
-macro_rules! look_ups {
-    (
-        $visible:vis,
-        $($name:ident($($given:ident: $type:ty),*) -> $Found:ty = $want:expr => $Kind:ident;)*
-    ) => {$(
-        $visible fn $name(&mut self, $($given: $type),*) -> Result<$Found, L::Stop> {
-            match self.load_want($want)? {
-                crate::want::Loaded::$Kind(found) => Ok(found),
-                other => unreachable!("a store answered a want with {other:?}"),
-            }
-        }
-    )*};
-}
-
-pub(crate) use look_ups;
 
 /// What was loaded for a request before it is decided.
 ///
@@ -429,6 +427,11 @@ impl TaskGroup {
             task: plan.known_as(task).to_owned(),
             weight: plan.task(task).weight,
         }
+    }
+
+    /// Queue, workflow, task and weight.
+    pub(crate) fn as_names(&self) -> (&str, &str, &str, u32) {
+        (&self.queue, &self.workflow, &self.task, self.weight)
     }
 
     /// Why none of these workers can run the tasks of the group; `None` if one can.

@@ -124,7 +124,7 @@ fn flag(row: &Columned<'_>, at: usize) -> rusqlite::Result<bool> {
 }
 
 /// Reads the gate and the alarm, which
-/// [`SELECT_TASK_AND_PLACE`](crate::sql::SELECT_TASK_AND_PLACE) has besides.
+/// [`STORED_TASKS`](crate::sql::STORED_TASKS) has besides.
 pub(crate) fn read_place(row: &Columned<'_>) -> rusqlite::Result<(Option<i64>, Option<i64>)> {
     Ok((row.get(39)?, row.get(40)?))
 }

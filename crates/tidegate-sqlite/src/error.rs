@@ -55,6 +55,21 @@ pub(crate) enum NoBackup {
 }
 
 impl Error {
+    /// Whether a row is damaged, while others can be read.
+    pub(crate) fn is_damage(&self) -> bool {
+        use rusqlite::Error::{
+            FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType,
+        };
+        match self {
+            Error::Task { .. } | Error::Plan { .. } | Error::Missing { .. } => true,
+            Error::Sqlite(error) => matches!(
+                error,
+                FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..)
+            ),
+            _ => false,
+        }
+    }
+
     /// What this means for whoever asked; it happened with the store at `path`.
     pub(crate) fn at(self, path: &Path) -> StoreError {
         enum Means {

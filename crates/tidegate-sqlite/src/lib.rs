@@ -10,10 +10,10 @@
 //! - `store`: [`SqliteStore`] itself, which only passes on.
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
-//! - `loader`, `rows`, `waits`, `limits`, `waiting`, `explain`, `repair`: the rows that a request, a
+//! - `loader`, `rows`, `waits`, `limits`, `waiting`, `explain`, `stored`: the rows that a request, a
 //!   view, an explanation or an audit [loads](tidegate_core::want::Loader) in one transaction, on any connection.
-//! - `ledger`, `apply`: one transaction of the writer, and how a request's delta is written in it;
-//!   `prune`: one that removes rows.
+//! - `ledger`, `apply`, `repair`: one transaction of the writer, and how a request's delta is written
+//!   in it; `prune`: one that removes rows.
 //! - `plans`, `lanes`: parts of what a connection remembers between transactions.
 //! - `sql`, `columns`: the statements, and rows from and to columns.
 //! - `reader`: the threads that read; `views`, `audit`, `backup`: what they read.
@@ -47,6 +47,7 @@ mod repair;
 mod rows;
 mod sql;
 mod store;
+mod stored;
 mod views;
 mod waiting;
 mod waits;

@@ -9,7 +9,7 @@ use crate::lanes::{Lane, Paused, Served};
 use crate::open::Place;
 use crate::plans::Catalog;
 use crate::sql::LoadStatements;
-use rusqlite::Connection;
+use rusqlite::{Connection, Statement};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,6 +29,9 @@ pub(crate) struct RowLoader<'c> {
     /// Where the lock files are that tell which workers are alive.
     pub(crate) place: &'c Place,
     pub(crate) sql: LoadStatements<'c>,
+    /// Statements that are seldom needed, with their texts. There are few, and comparing their lengths
+    /// usually tells them apart.
+    rare: Vec<(String, Statement<'c>)>,
     pub(crate) catalog: Catalog,
     pub(crate) cache: LoaderCache,
     /// Workers as they have presented themselves, which they do once.
@@ -96,6 +99,7 @@ impl<'c> RowLoader<'c> {
             connection,
             place,
             sql: LoadStatements::prepare(connection)?,
+            rare: Vec::new(),
             catalog: Catalog::default(),
             cache: LoaderCache::default(),
             workers: HashMap::new(),
@@ -130,6 +134,18 @@ impl<'c> RowLoader<'c> {
         self.cache = LoaderCache::default();
         self.workers.clear();
         self.catalog = Catalog::default();
+    }
+
+    /// A statement that is seldom needed, prepared the first time.
+    pub(crate) fn prepare_rare(&mut self, sql: &str) -> Result<&mut Statement<'c>, Error> {
+        let at = match self.rare.iter().position(|(known, _)| known == sql) {
+            Some(at) => at,
+            None => {
+                self.rare.push((sql.to_owned(), self.connection.prepare(sql)?));
+                self.rare.len() - 1
+            }
+        };
+        Ok(&mut self.rare[at].1)
     }
 
     /// The plan of this number.

@@ -121,15 +121,13 @@ impl Loader for RowLoader<'_> {
             Want::RecentDurations { like, max } => {
                 Loaded::Durations(self.recent_durations(*like, *max)?)
             }
-            Want::Place(task) => Loaded::Place(self.place_of(*task)?),
-            Want::IsMisfiled(task) => Loaded::Flag(self.is_filed_wrongly(*task)?),
-            Want::HasOrphans(stray) => Loaded::Flag(self.finds_orphans(stray)?),
             Want::PruningRun { max } => Loaded::RunRows(self.pruning_run(*max)?),
             Want::OldRuns { from, before, max } => {
                 Loaded::OldRuns(self.old_runs(*from, *before, *max)?)
             }
             Want::OldRecords { from, max } => Loaded::OldRecords(self.old_records(*from, *max)?),
             Want::OldSignals { from, max } => Loaded::OldSignals(self.old_signals(*from, *max)?),
+            Want::Audit(want) => self.load_stored(want)?,
         })
     }
 }

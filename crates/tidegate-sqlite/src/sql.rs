@@ -28,9 +28,15 @@ macro_rules! update_task {
 /// Columns for [`columns::read`](crate::columns::read), to be followed by a condition.
 pub(crate) const SELECT_TASK: &str = concat!("SELECT ", task_columns!(), " FROM task");
 
-/// The same with those for [`columns::read_place`](crate::columns::read_place).
-pub(crate) const SELECT_TASK_AND_PLACE: &str =
-    concat!("SELECT ", task_columns!(), ", gate, alarm FROM task");
+/// The tasks from ?1 on and below ?2, at most ?3, with the columns for
+/// [`columns::read_place`](crate::columns::read_place), whether records were pruned, and the name of
+/// the workflow.
+pub(crate) const STORED_TASKS: &str = concat!(
+    "SELECT ",
+    task_columns!(),
+    ", gate, alarm, unrecorded, (SELECT name FROM workflow WHERE id = task.workflow) \
+     FROM task WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3"
+);
 
 /// Those that wait as rows: what of an index is without a worker. The second half says nothing new; it
 /// is there, to the letter, so that the index is used and its rows are not looked at.
@@ -66,6 +72,12 @@ pub(crate) const RECORDS: &str = concat!(
 pub(crate) const RECORDS_OF_RUN: &str = concat!(
     select_records!(),
     " WHERE record.run = ?3 AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
+);
+
+/// All that was recorded of the runs from ?1 on and below ?2.
+pub(crate) const RECORDS_OF_RUNS: &str = concat!(
+    select_records!(),
+    " WHERE record.run >= ?1 AND record.run < ?2 ORDER BY record.run, record.seq"
 );
 
 /// How many tasks are ready, not due, paused, behind a limit, waiting as rows, running.
@@ -111,10 +123,6 @@ pub(crate) const BEHIND: &str = "SELECT claim_order, key FROM task WHERE gate IS
 /// The payloads of kind ?3 of the tasks from ?1 on, below ?2.
 pub(crate) const PAYLOADS: &str = "SELECT task, body FROM payload \
      WHERE task >= ?1 AND task < ?2 AND kind = ?3 ORDER BY task";
-
-/// Limits that were declared.
-pub(crate) const LIMITS: &str =
-    "SELECT name, at_once, rate, rate_per, most FROM task_limit ORDER BY name";
 
 /// Limits that were declared, with each key that is in use or waited for, or with none: how much is in
 /// use, how many tasks wait. In no order, because SQLite would sort what an index has in order.

@@ -4,11 +4,11 @@ use crate::store::{Finding, RunKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which runs have tasks that wait for the end of which others.
-pub type WaitsFor = BTreeMap<RunKey, BTreeSet<RunKey>>;
+pub(super) type WaitsFor = BTreeMap<RunKey, BTreeSet<RunKey>>;
 
 /// Circles of runs, of which each waits for the next and the last for the first; every run that is in
 /// one is in at least one of these.
-pub fn cycles(waits_for: &WaitsFor) -> Vec<Vec<RunKey>> {
+pub(super) fn find_cycles(waits_for: &WaitsFor) -> Vec<Vec<RunKey>> {
     let (mut done, mut cycles) = (BTreeSet::new(), Vec::new());
     for &start in waits_for.keys() {
         // The way to where we are, and for each who is still to be followed.
@@ -40,7 +40,7 @@ pub fn cycles(waits_for: &WaitsFor) -> Vec<Vec<RunKey>> {
 }
 
 /// What is told of such a circle.
-pub fn cycle(runs: &[RunKey]) -> Finding {
+pub(super) fn name_cycle(runs: &[RunKey]) -> Finding {
     let runs: Vec<_> = runs.iter().chain(runs.first()).map(|run| run.0.to_string()).collect();
     Finding::new("cycle", format!("run {}", runs.join(" waits for run ")))
 }
@@ -54,7 +54,7 @@ mod tests {
         for &(from, to) in edges {
             waits_for.entry(RunKey(from)).or_default().insert(RunKey(to));
         }
-        let cycles = cycles(&waits_for);
+        let cycles = find_cycles(&waits_for);
         cycles.iter().map(|cycle| cycle.iter().map(|run| run.0).collect()).collect()
     }
 
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_circle_reads_as_who_waits_for_whom() {
-        let finding = cycle(&[RunKey(1), RunKey(2)]);
+        let finding = name_cycle(&[RunKey(1), RunKey(2)]);
         assert_eq!(finding.to_string(), "cycle: run 1 waits for run 2 waits for run 1");
     }
 }

@@ -7,7 +7,7 @@ use crate::graph::{TaskIndex, When};
 use crate::lifecycle::{Event, Fence, Kind, State, WorkerId};
 use crate::rows::{Owned, Payload};
 use crate::store::{Bytes, Change, Claim, Claimed, Given, Reply, RunKey, TaskKey, Told};
-use crate::want::{Loaded, Loader, ServedTasks, Want};
+use crate::want::{Loaded, Loader, LookUps, ServedTasks, Want};
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use crate::lifecycle::{Kind, Life, State};
 use crate::limit::{self, Hold, Limit, LimitKey, Room};
 use crate::rows::Payload;
 use crate::store::{OperationOutcome, TaskKey};
-use crate::want::Loader;
+use crate::want::{Loader, LookUps};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! goes through here. Look-ups without a method here are answered by the store alone: what they find
 //! is either unchanged by a request, or kept by it as whole task rows.
 
-use crate::audit::Stray;
+use crate::audit::{Stray, has_orphans};
 use crate::delta::{Delta, PauseChange, PayloadCopy, RateEvent, SignalChange, is_paused_after};
 use crate::keys::KeyMap;
 use crate::lifecycle::WorkerId;
@@ -12,7 +12,7 @@ use crate::limit::{Hold, Limit, LimitKey};
 use crate::rows::{Head, Payload, Row};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
 use crate::wait::{NewSignal, WaitId, WaitKind, Waiting};
-use crate::want::{Known, Loader};
+use crate::want::{FiledKey, Known, Loaded, Loader, LookUps, TaskGroup, Want};
 use crate::{RunId, Timestamp};
 pub use answers::describe_answers;
 use std::collections::{BTreeMap, HashMap};
@@ -30,6 +30,18 @@ pub(super) struct Overlay<'l, L> {
     texts: HashMap<(TaskKey, Payload), Bytes>,
     /// Waits that the request has begun or changed, by the run that they are for.
     waits_by_run: KeyMap<RunKey, Vec<(TaskKey, WaitId)>>,
+}
+
+/// Rows as they are stored: what is known already, and what the loader finds.
+impl<L: Loader> Loader for Overlay<'_, L> {
+    type Stop = L::Stop;
+
+    fn load(&mut self, want: &Want) -> Result<Loaded, L::Stop> {
+        match self.known.find_answer(want) {
+            Some(loaded) => Ok(loaded.clone()),
+            None => self.loader.load(want),
+        }
+    }
 }
 
 impl<'l, L: Loader> Overlay<'l, L> {
@@ -423,18 +435,34 @@ impl<'l, L: Loader> Overlay<'l, L> {
         self.delta.forgotten_workers.push(worker);
     }
 
-    /// Files a task anew where claims look for it, if it is filed wrongly; whether it was.
+    /// Files a task anew where claims look for it, and its run under its key, if one of them is filed
+    /// wrongly; whether it was.
     pub(super) fn refile_task(&mut self, row: &Row, head: &Head) -> Result<bool, L::Stop> {
-        let is_misfiled = self.load_is_misfiled(row.key)?;
+        let stored = self.find_stored_task(row.key)?.and_then(|stored| stored.content.ok());
+        let right = TaskGroup::new(&head.queue, &row.plan, row.index);
+        let is_misfiled = stored.is_some_and(|stored| stored.group != Some(right))
+            || row.head.is_some() && self.is_key_misfiled(row)?;
         if is_misfiled {
             self.delta.refiled.push((row.clone(), Box::new(head.clone())));
         }
         Ok(is_misfiled)
     }
 
+    /// Whether a run, by its first task, is found under another key than its own, or not under its own
+    /// although no other run has that.
+    fn is_key_misfiled(&mut self, first: &Row) -> Result<bool, L::Stop> {
+        let right = FiledKey::new(first);
+        let filed = self.load_stored_keys(FiledKey::before_all(), Some(first.run()), 2)?;
+        if filed.iter().any(|(key, _)| Some(key) != right.as_ref()) {
+            return Ok(true);
+        }
+        let Some(FiledKey { queue, workflow, key }) = right else { return Ok(false) };
+        Ok(self.load_run_by_key(&queue, &workflow, &key)?.is_none())
+    }
+
     /// Removes rows that belong to nothing; whether there are any.
     pub(super) fn sweep(&mut self, orphan: &Stray) -> Result<bool, L::Stop> {
-        let has_orphans = !self.delta.orphans.contains(orphan) && self.load_has_orphans(orphan)?;
+        let has_orphans = !self.delta.orphans.contains(orphan) && has_orphans(self, orphan)?;
         if has_orphans {
             self.delta.orphans.push(orphan.clone());
         }
@@ -443,6 +471,5 @@ impl<'l, L: Loader> Overlay<'l, L> {
 }
 
 mod answers;
-mod look_ups;
 #[cfg(test)]
 mod tests;

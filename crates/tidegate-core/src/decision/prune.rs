@@ -3,7 +3,7 @@
 use super::Taking;
 use crate::retention::{Aged, OldRecord, OldRun, OldSignal, Prune, Pruned, RunRemoval, RunRows};
 use crate::store::TaskKey;
-use crate::want::Loader;
+use crate::want::{Loader, LookUps};
 use crate::{RunId, Timestamp};
 use std::collections::HashSet;
 

@@ -12,7 +12,7 @@ use crate::limit::LimitKey;
 use crate::rows::Row;
 use crate::store::{OperationOutcome, RunKey, Scope, TaskKey};
 use crate::wait::Waiting;
-use crate::want::Loader;
+use crate::want::{Loader, LookUps};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,11 +141,13 @@ impl<L: Loader> Taking<'_, L> {
     }
 
     fn repair_place(&mut self, at: usize) -> Result<bool, L::Stop> {
-        let place = self.rows.load_place(self.tasks[at].row.key)?;
+        let stored = self.rows.find_stored_task(self.tasks[at].row.key)?;
         let stood_still = self.stood_still(at)?;
         let (row, head) = (&self.tasks[at].row, self.head(self.tasks[at].run).clone());
-        let is_wrong = |place| !misplaced(row, &head, &place, Some(self.now)).is_empty();
-        let mut changed = place.is_some_and(is_wrong);
+        let now = Some(self.now);
+        let filed = stored.and_then(|stored| stored.content.ok());
+        let mut changed =
+            filed.is_some_and(|filed| !misplaced(row, &head, &filed.place, now).is_empty());
         changed |= self.rows.refile_task(row, &head)?;
         if changed {
             let task = &mut self.tasks[at];

@@ -4,12 +4,10 @@ use super::{COUNTED_MAX, Full, Looked, NAMED_MAX, RECENT_MAX, Why};
 use crate::Timestamp;
 use crate::graph::TaskIndex;
 use crate::lifecycle::{Activity, Kind, Reason, State, WorkerId};
-use crate::limit::{self, Hold, Holder, Limit, LimitKey};
+use crate::limit::{self, Holder, Limit, LimitKey};
 use crate::rows::{Head, Payload, Row};
-use crate::store::{Bytes, Happened, RunKey, Scope, TaskKey};
-use crate::wait::Waiting;
-use crate::want::{LiveWorker, Loaded, Loader, TaskGroup, Want, look_ups};
-use std::sync::Arc;
+use crate::store::{Happened, Scope, TaskKey};
+use crate::want::{LiveWorker, Loader, LookUps, TaskGroup};
 use std::time::Duration;
 
 /// Explains how a task stands at the instant of the loaded rows; `None` if there is no such task.
@@ -21,13 +19,12 @@ pub fn explain_task<L: Loader>(
     task: TaskKey,
     now: Timestamp,
 ) -> Result<Option<Looked>, L::Stop> {
-    let mut rows = LookUps { loader };
-    let Some(row) = rows.load_task(task)? else { return Ok(None) };
-    let Some(head) = rows.find_head(&row)? else { return Ok(None) };
+    let Some(row) = loader.load_task(task)? else { return Ok(None) };
+    let Some(head) = find_head(loader, &row)? else { return Ok(None) };
     let kind = row.life.state.kind();
     let (workers, durations) = match kind.is_terminal() {
         true => (Vec::new(), Vec::new()),
-        false => (rows.load_live_workers()?, rows.load_recent_durations(task)?),
+        false => (loader.load_live_workers()?, loader.load_recent_durations(task, RECENT_MAX)?),
     };
     let group = TaskGroup::new(&head.queue, &row.plan, row.index);
     let able = workers.iter().filter(|worker| worker.can_run(&group));
@@ -44,7 +41,8 @@ pub fn explain_task<L: Loader>(
         slots: able.fold(0, |sum, able| sum.saturating_add(able.slots)),
         usual: find_median(durations),
     };
-    let mut explainer = Explainer { rows, row, head, group, workers, now, reasons: Vec::new() };
+    let mut explainer =
+        Explainer { rows: loader, row, head, group, workers, now, reasons: Vec::new() };
     explainer.find_reasons()?;
     Ok(Some(Looked { reasons: explainer.reasons, ..looked }))
 }
@@ -59,55 +57,18 @@ fn count_up(count: i64) -> u32 {
     u32::try_from(count).unwrap_or(COUNTED_MAX).min(COUNTED_MAX)
 }
 
-/// The look-ups of an explanation.
-struct LookUps<'l, L> {
-    loader: &'l mut L,
-}
-
-impl<L: Loader> LookUps<'_, L> {
-    fn load_want(&mut self, want: Want) -> Result<Loaded, L::Stop> {
-        self.loader.load(&want)
-    }
-
-    /// The row of the run that a task belongs to.
-    fn find_head(&mut self, row: &Row) -> Result<Option<Head>, L::Stop> {
-        let first = match &row.head {
-            Some(head) => return Ok(Some((**head).clone())),
-            None => self.load_task(row.run().task(TaskIndex::from_u32(0)))?,
-        };
-        Ok(first.and_then(|first| first.head).map(|head| *head))
-    }
-
-    look_ups! {
-        pub(super),
-        load_task(task: TaskKey) -> Option<Row> = Want::Task(task) => Task;
-        load_payload(task: TaskKey, kind: Payload) -> Option<Bytes> =
-            Want::Payload(task, kind) => Payload;
-        load_last_record(run: RunKey, task: TaskIndex) -> Option<Happened> =
-            Want::LastRecord { run, task, max: COUNTED_MAX } => RecordKind;
-        load_waits(task: TaskKey) -> Vec<Waiting> = Want::Waits(task) => Waits;
-        load_pause_start(scope: &Scope) -> Option<Timestamp> =
-            Want::PauseStart(scope.clone()) => Instant;
-        load_limit(name: &str) -> Option<Limit> = Want::Limit(name.into()) => Limit;
-        load_units_in_use(limit: &LimitKey) -> i64 = Want::UnitsInUse(limit.clone()) => Number;
-        load_rate_events(limit: &LimitKey) -> Vec<(Timestamp, u32)> =
-            Want::RateEvents(limit.clone()) => RateEvents;
-        load_holds(task: TaskKey) -> Vec<Hold> = Want::Holds(task) => Holds;
-        load_holders(limit: &LimitKey) -> Vec<(TaskKey, u32, Timestamp)> =
-            Want::HoldersOf { limit: limit.clone(), max: NAMED_MAX as u32 } => Holders;
-        load_blocked_before(limit: &LimitKey, place: (Timestamp, TaskKey)) -> i64 =
-            Want::BlockedBefore { limit: limit.clone(), place, max: COUNTED_MAX } => Number;
-        load_ready_before(queue: &Arc<str>, place: (Timestamp, TaskKey)) -> Vec<(TaskGroup, u32)> =
-            Want::ReadyBefore { queue: queue.clone(), place, max: COUNTED_MAX } => TaskGroups;
-        load_live_workers() -> Vec<LiveWorker> = Want::LiveWorkers => Workers;
-        load_recent_durations(like: TaskKey) -> Vec<Duration> =
-            Want::RecentDurations { like, max: RECENT_MAX } => Durations;
-    }
+/// The row of the run that a task belongs to.
+fn find_head<L: Loader>(rows: &mut L, row: &Row) -> Result<Option<Head>, L::Stop> {
+    let first = match &row.head {
+        Some(head) => return Ok(Some((**head).clone())),
+        None => rows.load_task(row.run().task(TaskIndex::from_u32(0)))?,
+    };
+    Ok(first.and_then(|first| first.head).map(|head| *head))
 }
 
 /// A task, and the reasons found so far.
 struct Explainer<'l, L> {
-    rows: LookUps<'l, L>,
+    rows: &'l mut L,
     row: Row,
     head: Head,
     group: TaskGroup,
@@ -185,7 +146,7 @@ impl<L: Loader> Explainer<'_, L> {
         let (entries, attempt) = (self.row.life.entries, self.row.life.attempt);
         let last = match entries {
             0 => None,
-            _ => self.rows.load_last_record(self.row.run(), self.row.index)?,
+            _ => self.rows.load_last_record(self.row.run(), self.row.index, COUNTED_MAX)?,
         };
         let why = match (entries, last) {
             (0, _) => Why::NotBefore { at: due },
@@ -282,9 +243,9 @@ impl<L: Loader> Explainer<'_, L> {
         order: Timestamp,
     ) -> Result<Full, L::Stop> {
         let mut holders = Vec::new();
-        for (task, units, since) in self.rows.load_holders(limit)? {
+        for (task, units, since) in self.rows.load_holders(limit, NAMED_MAX as u32)? {
             let Some(row) = self.rows.load_task(task)? else { continue };
-            let Some(head) = self.rows.find_head(&row)? else { continue };
+            let Some(head) = find_head(self.rows, &row)? else { continue };
             let name = row.plan.graph().name(row.index).to_owned();
             holders.push(Holder { task, run: head.id, name, units, since });
         }
@@ -295,7 +256,11 @@ impl<L: Loader> Explainer<'_, L> {
             wants,
             in_use: self.rows.load_units_in_use(limit)?.try_into().unwrap_or(u32::MAX),
             holders,
-            before: count_up(self.rows.load_blocked_before(limit, (order, self.row.key))?),
+            before: count_up(self.rows.load_blocked_before(
+                limit,
+                (order, self.row.key),
+                COUNTED_MAX,
+            )?),
         })
     }
 
@@ -307,7 +272,7 @@ impl<L: Loader> Explainer<'_, L> {
             return Ok(());
         }
         let place = (order, self.row.key);
-        let ready = self.rows.load_ready_before(&self.head.queue, place)?;
+        let ready = self.rows.load_ready_before(&self.head.queue, place, COUNTED_MAX)?;
         // Tasks that no worker can run are not in the way.
         let can_start = |group: &TaskGroup| self.workers.iter().any(|worker| worker.can_run(group));
         let before = ready.iter().filter(|(group, _)| can_start(group));

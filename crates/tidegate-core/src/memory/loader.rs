@@ -73,9 +73,6 @@ impl Loader for Memory {
             Want::RecentDurations { like, max } => {
                 Loaded::Durations(self.recent_durations(*like, *max))
             }
-            Want::Place(task) => Loaded::Place(self.find_place(*task)?),
-            Want::IsMisfiled(task) => Loaded::Flag(self.is_misfiled(*task)?),
-            Want::HasOrphans(stray) => Loaded::Flag(self.has_orphans(stray)?),
             // A run goes at once, whatever it weighs.
             Want::PruningRun { .. } => Loaded::RunRows(None),
             Want::OldRuns { from, before, max } => {
@@ -83,6 +80,7 @@ impl Loader for Memory {
             }
             Want::OldRecords { from, max } => Loaded::OldRecords(self.old_records(*from, *max)),
             Want::OldSignals { from, max } => Loaded::OldSignals(self.old_signals(*from, *max)),
+            Want::Audit(want) => self.load_stored(want),
         })
     }
 }
@@ -173,12 +171,9 @@ impl Transaction for Memory {
         for worker in &delta.forgotten_workers {
             self.forget_worker(*worker)?;
         }
-        for (row, head) in &delta.refiled {
-            self.refile_task(row, head)?;
-        }
-        for orphan in &delta.orphans {
-            self.remove_orphans(orphan)?;
-        }
+        // Only deltas are ever written here, and rows are filed by their own columns: there is nothing
+        // to file anew, and no row belongs to nothing.
+        debug_assert!(delta.refiled.is_empty() && delta.orphans.is_empty());
         self.remove_pruned(delta);
         Ok(ApplyOutcome::Applied)
     }

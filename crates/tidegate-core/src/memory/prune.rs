@@ -1,11 +1,12 @@
 //! Removing old rows from memory: a run always goes at once, whatever it weighs.
 
-use super::{Memory, names};
+use super::Memory;
 use crate::Timestamp;
 use crate::delta::Delta;
 use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
 use crate::rows::{Place, Row};
 use crate::store::{RunKey, Scope, TaskKey};
+use crate::want::FiledKey;
 
 impl Memory {
     pub(super) fn old_runs(&self, from: i64, before: Timestamp, max: u32) -> Vec<OldRun> {
@@ -88,8 +89,8 @@ impl Memory {
         }
         self.pauses.remove(&Scope::Run(head.id));
         self.ids.remove(&head.id);
-        let names = stored.first().and_then(|(first, _)| names(&head, &first.plan));
-        names.map(|names| self.keys.remove(&names));
+        let key = stored.first().and_then(|(first, _)| FiledKey::new(first));
+        key.map(|key| self.keys.remove(&key));
     }
 
     fn remove_signal(&mut self, number: u64) {

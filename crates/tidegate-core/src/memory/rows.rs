@@ -1,15 +1,14 @@
 //! How a request finds and writes rows in memory.
 
-use super::{Memory, Pause, Signal, covered, names};
-use crate::audit::Stray;
+use super::{Memory, Pause, Signal, covered};
 use crate::delta::{PauseChange, RateEvent, SignalChange, TaskWrite};
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
-use crate::rows::{Head, Owned, Payload, Place, Row};
+use crate::rows::{Owned, Payload, Row};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
 use crate::wait::{WaitId, WaitKind, Waiting};
-use crate::want::ServedTasks;
+use crate::want::{FiledKey, ServedTasks};
 use crate::{RunId, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -44,7 +43,8 @@ impl Memory {
         workflow: &str,
         key: &str,
     ) -> Result<Option<RunKey>, Infallible> {
-        Ok(self.keys.get(&(queue.into(), workflow.to_owned(), key.to_owned())).copied())
+        let (workflow, key) = (workflow.to_owned(), key.to_owned());
+        Ok(self.keys.get(&FiledKey { queue: queue.into(), workflow, key }).copied())
     }
 
     pub(super) fn find_task(&mut self, task: TaskKey) -> Result<Option<Row>, Infallible> {
@@ -159,8 +159,8 @@ impl Memory {
         if let Some(head) = &row.head {
             let before = self.ids.insert(head.id, row.run());
             assert!(before.is_none(), "the id of a new run was never used before");
-            if let Some(names) = names(head, &row.plan) {
-                let before = self.keys.insert(names, row.run());
+            if let Some(key) = FiledKey::new(row) {
+                let before = self.keys.insert(key, row.run());
                 assert!(before.is_none(), "a run begins only after its key was looked up");
             }
             self.runs.entry(row.run()).or_default();
@@ -235,28 +235,6 @@ impl Memory {
     pub(super) fn drop_words(&mut self, worker: WorkerId) -> Result<(), Infallible> {
         let all = (worker, TaskKey(i64::MIN))..=(worker, TaskKey(i64::MAX));
         self.words.extract_if(all, |_| true).for_each(drop);
-        Ok(())
-    }
-
-    pub(super) fn find_place(&mut self, task: TaskKey) -> Result<Option<Place>, Infallible> {
-        Ok(self.tasks.get(&task).map(|(_, place)| place.clone()))
-    }
-
-    /// Rows here are filed by their own columns.
-    pub(super) fn is_misfiled(&mut self, _: TaskKey) -> Result<bool, Infallible> {
-        Ok(false)
-    }
-
-    pub(super) fn refile_task(&mut self, _: &Row, _: &Head) -> Result<(), Infallible> {
-        Ok(())
-    }
-
-    /// Only deltas are ever written here, and none leaves rows behind that belong to nothing.
-    pub(super) fn has_orphans(&mut self, _: &Stray) -> Result<bool, Infallible> {
-        Ok(false)
-    }
-
-    pub(super) fn remove_orphans(&mut self, _: &Stray) -> Result<(), Infallible> {
         Ok(())
     }
 

@@ -3,8 +3,10 @@
 //! Each row of a step is looked up in every index that it should be in. That an index has something
 //! besides is not seen here: SQLite's own check tells ([`files`](super::files)).
 
-use super::{FINDINGS_MAX, Keys, Step};
+use super::FINDINGS_MAX;
 use crate::error::Error;
+use rusqlite::Connection;
+use tidegate_core::store::Finding;
 
 /// Index, and the rows from ?1 on and below ?2 that are not found by it, at most ?3.
 const MISSING: [(&str, &str); 6] = [
@@ -48,16 +50,37 @@ const MISSING: [(&str, &str); 6] = [
     ),
 ];
 
-impl Step<'_, '_> {
-    pub(super) fn indexes(&mut self, (first, end): Keys) -> Result<(), Error> {
-        let connection = self.snapshot.connection;
-        for (index, select) in MISSING {
-            let mut select = connection.prepare(select)?;
-            let missing = (first, end, FINDINGS_MAX as i64);
-            for task in select.query_map(missing, |row| row.get::<_, i64>(0))? {
-                self.complain("index", format!("task {} is not found by {index}", task?));
+/// The last of the next ?2 tasks from ?1 on.
+const LAST_OF_STEP: &str =
+    "SELECT max(key) FROM (SELECT key FROM task WHERE key >= ?1 ORDER BY key LIMIT ?2)";
+
+/// Tasks that are looked up by one statement. Each statement is a transaction of its own.
+const STEP: i64 = 1_000;
+
+/// Looks every row up by its indexes.
+pub(super) fn check_indexes(
+    connection: &Connection,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Error> {
+    let mut last_of_step = connection.prepare(LAST_OF_STEP)?;
+    let mut missing = Vec::with_capacity(MISSING.len());
+    for (index, select) in MISSING {
+        missing.push((index, connection.prepare(select)?));
+    }
+    let mut from = Some(i64::MIN);
+    while let Some(first) = from
+        && findings.len() < FINDINGS_MAX
+    {
+        let last = last_of_step.query_row((first, STEP), |row| row.get::<_, Option<i64>>(0))?;
+        let next = last.map(|last| last.saturating_add(1));
+        for (index, select) in &mut missing {
+            let range = (first, next.unwrap_or(i64::MAX), FINDINGS_MAX as i64);
+            for task in select.query_map(range, |row| row.get::<_, i64>(0))? {
+                let what = format!("task {} is not found by {index}", task?);
+                findings.push(Finding::new("index", what));
             }
         }
-        Ok(())
+        from = next;
     }
+    Ok(())
 }

@@ -1,5 +1,4 @@
-//! What only the store can tell of workers: who is listed without being known, and who holds its lock
-//! and gives no sign of life.
+//! Workers that hold their locks and give no sign of life.
 //!
 //! A process that is stopped, or hangs, holds its lock and so keeps its tasks: nobody can know that it
 //! will not go on with them. It is named, and somebody has to continue it or to end it.
@@ -10,7 +9,6 @@ use crate::open::Place;
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
-use tidegate_core::audit::{Repair, Stray};
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::Finding;
 
@@ -20,24 +18,9 @@ const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// The clock may have been set, so that a sign only looks old: in this time everybody gives another.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-/// Workers that are listed and not known.
-const UNKNOWN: &str = "SELECT worker FROM worker_queue WHERE worker NOT IN (SELECT id FROM worker) \
-     UNION SELECT worker FROM worker_knows WHERE worker NOT IN (SELECT id FROM worker)";
-
 /// Workers, and how many tasks they own.
 const WORKERS: &str = "SELECT id, name, (SELECT count(*) FROM task WHERE worker = worker.id) \
      FROM worker ORDER BY id";
-
-pub(super) fn strays(connection: &Connection, findings: &mut Vec<Finding>) -> Result<(), Error> {
-    let mut select = connection.prepare(UNKNOWN)?;
-    for worker in select.query_map([], |row| row.get(0).map(worker_id))? {
-        let worker = worker?;
-        let what = format!("queues or tasks are listed for worker {}, unknown", worker.0);
-        let repair = Repair::Stray(Stray::Worker(worker));
-        findings.push(Finding::new("worker", what).repaired_by(repair));
-    }
-    Ok(())
-}
 
 /// Workers of which nobody here can tell whether they live: their tasks stay theirs.
 pub(super) fn unknown(

@@ -53,6 +53,12 @@ const BEHIND_AN_INDEX: &str = "PRAGMA writable_schema = ON; \
 const CASES: &[Case] = &[
     person("whole", "DELETE FROM task WHERE key = 8", "run 7 has 1 of its 2 tasks"),
     person("columns", "UPDATE task SET state = 99 WHERE key = 5", "task 5: its columns contradict"),
+    person(
+        "columns",
+        "UPDATE task SET state = 999 WHERE key = 5",
+        "task 5: its columns contradict",
+    ),
+    person("columns", "UPDATE task SET idx = -1 WHERE key = 5", "task 5: its columns contradict"),
     person("columns", "UPDATE wait SET how = 99 WHERE kind = 0", "task 1 has a wait that makes no"),
     person("columns", "UPDATE task SET behind = 9 WHERE key = 2", "there is no limit_key 9"),
     person("columns", "UPDATE task SET claim_order = NULL WHERE key = 2", "task 2"),
@@ -61,6 +67,7 @@ const CASES: &[Case] = &[
     person("owner", "DELETE FROM worker", "belongs to worker 1, unknown"),
     person("ended_at", "UPDATE task SET ended_at = 1 WHERE key = 5", "has its end at"),
     person("records", "DELETE FROM record WHERE run = 4", "has 0 records of its end"),
+    person("records", "UPDATE record SET what = 99 WHERE run = 4", "has 0 records of its end"),
     repaired("place", "UPDATE task SET gate = 2 WHERE key = 5", "stands behind the gate"),
     repaired("place", "UPDATE task SET claim_order = 7 WHERE key = 5", "stands in order at"),
     repaired("place", "UPDATE task SET alarm = 7 WHERE key = 4", "has its alarm at"),

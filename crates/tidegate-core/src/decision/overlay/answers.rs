@@ -6,7 +6,7 @@ use crate::delta::Delta;
 use crate::rows::{Payload, Row};
 use crate::store::{RunKey, TaskKey};
 use crate::testing::AnyLoader;
-use crate::want::{Known, Loader, Want};
+use crate::want::{Known, Loader, LookUps, Want};
 use std::convert::Infallible;
 use std::fmt::Debug;
 
