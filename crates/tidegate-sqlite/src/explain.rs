@@ -17,7 +17,7 @@ use tidegate_core::graph::TaskIndex;
 use tidegate_core::limit::LimitKey;
 use tidegate_core::rows::{Corrupt, Gate};
 use tidegate_core::store::{Happened, RunKey, Scope, TaskKey};
-use tidegate_core::want::TaskGroup;
+use tidegate_core::want::{Loaded, TaskGroup, Want};
 
 /// The kind of the last of the last ?3 records of run ?1 that is of its task ?2.
 const LAST_RECORD: &str = "SELECT what FROM (SELECT seq, what, idx FROM record WHERE run = ?1 \
@@ -50,12 +50,33 @@ const RECENT_DURATIONS: &str = "SELECT record.at - record.begun_at FROM record \
 type ClaimPlace = (Timestamp, TaskKey);
 
 impl RowLoader<'_> {
+    /// Answers a want that only an explanation has.
+    pub(crate) fn load_for_explanation(&mut self, want: &Want) -> Result<Loaded, Error> {
+        Ok(match want {
+            Want::HoldersOf { limit, max } => Loaded::Holders(self.holders_of(limit, *max)?),
+            Want::BlockedBefore { limit, place, max } => {
+                Loaded::Number(self.count_blocked_before(limit, *place, *max)?)
+            }
+            Want::ReadyBefore { queue, place, max } => {
+                Loaded::TaskGroups(self.count_ready_before(queue, *place, *max)?)
+            }
+            Want::LiveWorkers => Loaded::Workers(self.live_workers()?),
+            Want::LastRecord { run, task, max } => {
+                Loaded::RecordKind(self.last_record_kind(*run, *task, *max)?)
+            }
+            Want::RecentDurations { like, max } => {
+                Loaded::Durations(self.recent_durations(*like, *max)?)
+            }
+            other => unreachable!("{other:?} is no want of an explanation"),
+        })
+    }
+
     pub(crate) fn pause_start(&mut self, scope: &Scope) -> Result<Option<Timestamp>, Error> {
         let start = self.sql.pause_start.query_row(pause_name(scope), |row| row.get(0));
         Ok(start.optional()?.map(timestamp))
     }
 
-    pub(crate) fn last_record_kind(
+    fn last_record_kind(
         &mut self,
         run: RunKey,
         task: TaskIndex,
@@ -67,7 +88,7 @@ impl RowLoader<'_> {
         kind.transpose().map_err(|source| Error::Task { key: run.task(task).0, source })
     }
 
-    pub(crate) fn holders_of(
+    fn holders_of(
         &mut self,
         limit: &LimitKey,
         max: u32,
@@ -80,7 +101,7 @@ impl RowLoader<'_> {
         Ok(holders.collect::<rusqlite::Result<_>>()?)
     }
 
-    pub(crate) fn count_blocked_before(
+    fn count_blocked_before(
         &mut self,
         limit: &LimitKey,
         (order, task): ClaimPlace,
@@ -104,7 +125,7 @@ impl RowLoader<'_> {
         Ok(before.into())
     }
 
-    pub(crate) fn count_ready_before(
+    fn count_ready_before(
         &mut self,
         queue: &Arc<str>,
         (order, task): ClaimPlace,
@@ -129,11 +150,7 @@ impl RowLoader<'_> {
         Ok(groups)
     }
 
-    pub(crate) fn recent_durations(
-        &mut self,
-        like: TaskKey,
-        max: u32,
-    ) -> Result<Vec<Duration>, Error> {
+    fn recent_durations(&mut self, like: TaskKey, max: u32) -> Result<Vec<Duration>, Error> {
         let mut select = self.connection.prepare(RECENT_DURATIONS)?;
         let alike = (like.0, max, Happened::Succeeded.code());
         // A clock that was set back makes no time pass.

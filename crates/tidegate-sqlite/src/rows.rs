@@ -107,20 +107,12 @@ impl Loader for RowLoader<'_> {
             Want::Holds(task) => Loaded::Holds(self.holds_of(*task)?),
             Want::BlockedOn { limit, max } => Loaded::Ordered(self.stand_behind(limit, *max)?),
             Want::BlockedKeys(name) => Loaded::LimitKeys(self.keys_stood_behind(name)?),
-            Want::HoldersOf { limit, max } => Loaded::Holders(self.holders_of(limit, *max)?),
-            Want::BlockedBefore { limit, place, max } => {
-                Loaded::Number(self.count_blocked_before(limit, *place, *max)?)
-            }
-            Want::ReadyBefore { queue, place, max } => {
-                Loaded::TaskGroups(self.count_ready_before(queue, *place, *max)?)
-            }
-            Want::LiveWorkers => Loaded::Workers(self.live_workers()?),
-            Want::LastRecord { run, task, max } => {
-                Loaded::RecordKind(self.last_record_kind(*run, *task, *max)?)
-            }
-            Want::RecentDurations { like, max } => {
-                Loaded::Durations(self.recent_durations(*like, *max)?)
-            }
+            Want::HoldersOf { .. }
+            | Want::BlockedBefore { .. }
+            | Want::ReadyBefore { .. }
+            | Want::LiveWorkers
+            | Want::LastRecord { .. }
+            | Want::RecentDurations { .. } => self.load_for_explanation(want)?,
             Want::PruningRun { max } => Loaded::RunRows(self.pruning_run(*max)?),
             Want::OldRuns { from, before, max } => {
                 Loaded::OldRuns(self.old_runs(*from, *before, *max)?)

@@ -5,24 +5,45 @@ use crate::Timestamp;
 use crate::graph::TaskIndex;
 use crate::limit::{Hold, LimitKey};
 use crate::store::{Happened, RunKey, Scope, TaskKey};
-use crate::want::{LiveWorker, TaskGroup};
+use crate::want::{LiveWorker, Loaded, TaskGroup, Want};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 impl Memory {
+    /// Answers a want that only an explanation has.
+    pub(super) fn load_for_explanation(&self, want: &Want) -> Loaded {
+        match want {
+            Want::HoldersOf { limit, max } => Loaded::Holders(self.holders_of(limit, *max)),
+            Want::BlockedBefore { limit, place, max } => {
+                Loaded::Number(self.count_blocked_before(limit, *place, *max))
+            }
+            Want::ReadyBefore { queue, place, max } => {
+                Loaded::TaskGroups(self.count_ready_before(queue, *place, *max))
+            }
+            Want::LiveWorkers => Loaded::Workers(self.live_workers()),
+            Want::LastRecord { run, task, max } => {
+                Loaded::RecordKind(self.last_record(*run, *task, *max))
+            }
+            Want::RecentDurations { like, max } => {
+                Loaded::Durations(self.recent_durations(*like, *max))
+            }
+            other => unreachable!("{other:?} is no want of an explanation"),
+        }
+    }
+
     pub(super) fn pause_start(&self, scope: &Scope) -> Option<Timestamp> {
         let last = self.pauses.get(scope).and_then(|pauses| pauses.last());
         last.filter(|pause| pause.to.is_none()).map(|pause| pause.from)
     }
 
-    pub(super) fn last_record(&self, run: RunKey, task: TaskIndex, max: u32) -> Option<Happened> {
+    fn last_record(&self, run: RunKey, task: TaskIndex, max: u32) -> Option<Happened> {
         let records = self.runs.get(&run).into_iter().flatten().rev().take(max as usize);
         let mut records = records.map(|seq| &self.records[seq]);
         records.find(|record| record.task == task).map(|record| record.what)
     }
 
-    pub(super) fn holders_of(&self, limit: &LimitKey, max: u32) -> Vec<(TaskKey, u32, Timestamp)> {
+    fn holders_of(&self, limit: &LimitKey, max: u32) -> Vec<(TaskKey, u32, Timestamp)> {
         let first = (limit.clone(), TaskKey(i64::MIN));
         let held = self.held.range(first..).take_while(|(other, _)| other == limit);
         let holder = |(limit, task): &(LimitKey, TaskKey)| {
@@ -32,18 +53,13 @@ impl Memory {
         held.take(max as usize).map(holder).collect()
     }
 
-    pub(super) fn count_blocked_before(
-        &self,
-        limit: &LimitKey,
-        place: (Timestamp, TaskKey),
-        max: u32,
-    ) -> i64 {
+    fn count_blocked_before(&self, limit: &LimitKey, place: (Timestamp, TaskKey), max: u32) -> i64 {
         let queues = self.behind.get(limit).into_iter().flat_map(Queues::values);
         let before = queues.flatten().flat_map(|(_, tasks)| tasks.range(..place));
         before.take(max as usize).count() as i64
     }
 
-    pub(super) fn count_ready_before(
+    fn count_ready_before(
         &self,
         queue: &Arc<str>,
         place: (Timestamp, TaskKey),
@@ -71,7 +87,7 @@ impl Memory {
         view.collect()
     }
 
-    pub(super) fn recent_durations(&self, like: TaskKey, max: u32) -> Vec<Duration> {
+    fn recent_durations(&self, like: TaskKey, max: u32) -> Vec<Duration> {
         let group = |task: &TaskKey| {
             let (row, _) = self.tasks.get(task)?;
             Some(TaskGroup::new(&self.head(row.run()).queue, &row.plan, row.index))

@@ -59,20 +59,12 @@ impl Loader for Memory {
             Want::Holds(task) => Loaded::Holds(self.load_holds(*task)?),
             Want::BlockedOn { limit, max } => Loaded::Ordered(self.blocked_tasks(limit, *max)?),
             Want::BlockedKeys(name) => Loaded::LimitKeys(self.keys_behind(name)?),
-            Want::HoldersOf { limit, max } => Loaded::Holders(self.holders_of(limit, *max)),
-            Want::BlockedBefore { limit, place, max } => {
-                Loaded::Number(self.count_blocked_before(limit, *place, *max))
-            }
-            Want::ReadyBefore { queue, place, max } => {
-                Loaded::TaskGroups(self.count_ready_before(queue, *place, *max))
-            }
-            Want::LiveWorkers => Loaded::Workers(self.live_workers()),
-            Want::LastRecord { run, task, max } => {
-                Loaded::RecordKind(self.last_record(*run, *task, *max))
-            }
-            Want::RecentDurations { like, max } => {
-                Loaded::Durations(self.recent_durations(*like, *max))
-            }
+            Want::HoldersOf { .. }
+            | Want::BlockedBefore { .. }
+            | Want::ReadyBefore { .. }
+            | Want::LiveWorkers
+            | Want::LastRecord { .. }
+            | Want::RecentDurations { .. } => self.load_for_explanation(want),
             // A run goes at once, whatever it weighs.
             Want::PruningRun { .. } => Loaded::RunRows(None),
             Want::OldRuns { from, before, max } => {
