@@ -37,6 +37,7 @@ use crate::{RunId, TaskExecutionId, Timestamp};
 pub use claim::{Decision, Fill, complete_reply};
 use overlay::Overlay;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +78,6 @@ pub fn decide<L: Loader>(
         tasks: Vec::new(),
         runs: Vec::new(),
         task_at: KeyMap::default(),
-        run_at: KeyMap::default(),
         new_keys: HashMap::new(),
         new_items: Vec::new(),
         waiting: HashMap::new(),
@@ -139,7 +139,6 @@ struct Taking<'t, L> {
     /// The runs they belong to.
     runs: Vec<Run<'t>>,
     task_at: KeyMap<TaskKey, usize>,
-    run_at: KeyMap<RunKey, usize>,
     /// Idempotency keys given out in this request.
     new_keys: HashMap<(Arc<str>, &'t str, &'t str), RunKey>,
     /// Runs that tasks have begun in this request.
@@ -172,7 +171,7 @@ struct Run<'t> {
     /// Which of the tasks is its first, which carries the head.
     first: usize,
     /// Which of the tasks are its, by index, once all were looked at.
-    whole: Option<Vec<usize>>,
+    whole: Option<Rc<[usize]>>,
     /// Tasks that have ended and below which nobody has looked.
     ended: Vec<TaskIndex>,
     /// Whether all of it has to be looked at.
@@ -454,7 +453,6 @@ impl<'t, L: Loader> Taking<'t, L> {
             self.tasks.push(Task { row, run, dirty: true, stood_still: Duration::ZERO });
         }
         let (plan, whole) = (new.plan.clone(), Some((first..self.tasks.len()).collect()));
-        self.run_at.insert(key, run);
         self.new_items.extend(new.parent.is_some().then_some((new.id, run)));
         let (ended, unsettled) = (Vec::new(), true);
         self.runs.push(Run { key, plan, first, whole, ended, unsettled, new: Some(new) });
@@ -510,12 +508,12 @@ impl<'t, L: Loader> Taking<'t, L> {
             false => standing(&self.tasks[whole[task.as_usize()]].row.life),
         };
         let follows = plan.graph().settle(plan.on_failure(), standing);
-        let mut causes = vec![None; whole.len()];
+        let mut causes = HashMap::new();
         for (task, consequence) in follows {
             let event = match consequence {
                 Consequence::Unblock => Event::Unblock { not_before },
                 Consequence::Skip { cause } => {
-                    causes[task.as_usize()] = Some(cause);
+                    causes.insert(task, cause);
                     continue;
                 }
                 Consequence::Cancel => Event::Cancel { by: CancelledBy::FailFast },
@@ -525,9 +523,9 @@ impl<'t, L: Loader> Taking<'t, L> {
             assert!(applied, "what the graph concludes from a task's standing fits its state");
         }
         // Behind their causes, which may be skipped or cancelled themselves.
-        for task in plan.graph().order().iter().map(|task| task.as_usize()) {
-            if let Some(cause) = causes[task] {
-                self.skip(run, whole[task], cause)?;
+        for task in plan.graph().order().iter().filter(|_| !causes.is_empty()) {
+            if let Some(&cause) = causes.get(task) {
+                self.skip(run, whole[task.as_usize()], cause)?;
             }
         }
         // What was concluded needs no second look.
@@ -755,23 +753,28 @@ impl<'t, L: Loader> Taking<'t, L> {
     /// Moves the rows that have changed into the delta.
     fn gather_tasks(&mut self) {
         let now = self.now;
-        let mut places = Vec::new();
-        for Task { row, run, stood_still, .. } in self.tasks.iter().filter(|task| task.dirty) {
-            let head = self.head(*run);
-            let mut place = row.place(head, now, *stood_still);
+        let changed = self.tasks.iter().filter(|task| task.dirty).count();
+        let mut writes = Vec::with_capacity(changed);
+        // From the last on: the first task of a run, with its head, stands before the others.
+        while let Some(Task { row, run, dirty, stood_still }) = self.tasks.pop() {
+            if !dirty {
+                continue;
+            }
+            let head = match &row.head {
+                Some(head) => head,
+                None => self.head(run),
+            };
+            let mut place = row.place(head, now, stood_still);
             if !stood_still.is_zero() && row.life.queues_since(&row.planned().rules).is_some() {
                 // While it stands still its time-out moves on with the clock.
                 place.alarm = place.alarm.map(|alarm| alarm.max(now + PAUSED_LOOK));
             }
-            places.push((place, head.queue.clone(), head.ended.is_some()));
+            let (queue, is_run_ended) = (head.queue.clone(), head.ended.is_some());
+            let is_new = self.runs[run].new.is_some();
+            writes.push(TaskWrite { row, place, queue, is_run_ended, is_new });
         }
-        let runs = &self.runs;
-        let changed = self.tasks.drain(..).filter(|task| task.dirty).zip(places);
-        let writes = changed.map(|(Task { row, run, .. }, (place, queue, is_run_ended))| {
-            let is_new = runs[run].new.is_some();
-            TaskWrite { row, place, queue, is_run_ended, is_new }
-        });
-        self.rows.delta.tasks.extend(writes);
+        writes.reverse();
+        self.rows.delta.tasks = writes;
     }
 
     /// Where the task is among those looked at.
@@ -780,8 +783,8 @@ impl<'t, L: Loader> Taking<'t, L> {
             return Ok(Some(at));
         }
         let Some(row) = self.rows.load_task(key)? else { return Ok(None) };
-        let run = match self.run_at.get(&row.run()) {
-            Some(&run) => run,
+        let run = match self.run_at(row.run()) {
+            Some(run) => run,
             None if row.head.is_some() => self.add_run(row.run(), &row.plan),
             None => match self.find_run(row.run())? {
                 Some(run) => run,
@@ -790,6 +793,12 @@ impl<'t, L: Loader> Taking<'t, L> {
             },
         };
         Ok(Some(self.add_task(row, run)))
+    }
+
+    /// Where the run is among those looked at: its first task always is, too.
+    fn run_at(&self, key: RunKey) -> Option<usize> {
+        let first = self.task_at.get(&key.task(TaskIndex::from_u32(0)))?;
+        Some(self.tasks[*first].run)
     }
 
     /// Where the task is among those looked at. Its run has all its tasks.
@@ -804,7 +813,7 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     /// Where the run is among those looked at. One that has ended may have been pruned since.
     fn find_run(&mut self, key: RunKey) -> Result<Option<usize>, L::Stop> {
-        if let Some(&run) = self.run_at.get(&key) {
+        if let Some(run) = self.run_at(key) {
             return Ok(Some(run));
         }
         let first = self.task(key.task(TaskIndex::from_u32(0)))?;
@@ -823,9 +832,9 @@ impl<'t, L: Loader> Taking<'t, L> {
     }
 
     /// Looks at all tasks of a run; where they are, by index.
-    fn whole(&mut self, run: usize) -> Result<Vec<usize>, L::Stop> {
+    fn whole(&mut self, run: usize) -> Result<Rc<[usize]>, L::Stop> {
         if self.runs[run].whole.is_none() {
-            let mut whole = vec![self.runs[run].first];
+            let mut whole = Rc::from([self.runs[run].first]);
             if self.runs[run].plan.task_count() > 1 {
                 let rows = self.rows.load_whole_run(self.runs[run].key)?;
                 assert_eq!(rows.len(), self.runs[run].plan.task_count(), "a run has all its tasks");
@@ -843,7 +852,6 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     fn add_run(&mut self, key: RunKey, plan: &Arc<Plan>) -> usize {
         let (run, first) = (self.runs.len(), self.tasks.len());
-        self.run_at.insert(key, run);
         let plan = plan.clone();
         let (ended, unsettled) = (Vec::new(), false);
         self.runs.push(Run { key, plan, first, whole: None, ended, unsettled, new: None });

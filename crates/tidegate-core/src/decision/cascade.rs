@@ -51,7 +51,7 @@ impl<L: Loader> Taking<'_, L> {
             return Ok(OperationOutcome::Already);
         }
         self.head_mut(run).paused_at = pauses.then_some(self.now);
-        for at in self.whole(run)? {
+        for &at in &*self.whole(run)? {
             // Its place depends on it.
             let task = &mut self.tasks[at];
             if task.row.life.state.kind() == Kind::Ready {
@@ -101,7 +101,7 @@ impl<L: Loader> Taking<'_, L> {
             return Ok(if was_granted { OperationOutcome::Yes } else { OperationOutcome::Already });
         }
         self.head_mut(run).cancelled = true;
-        for at in self.whole(run)? {
+        for &at in &*self.whole(run)? {
             // Refused where it has ended.
             self.step(at, &Event::Cancel { by })?;
         }

@@ -128,7 +128,7 @@ impl<L: Loader> Taking<'_, L> {
             return Ok(Vec::new());
         }
         let mut done: HashMap<Bytes, VecDeque<TaskKey>> = HashMap::new();
-        for at in self.whole(old)? {
+        for &at in &*self.whole(old)? {
             let (key, kind) = (self.tasks[at].row.key, self.tasks[at].row.life.state.kind());
             if kind == Kind::Succeeded
                 && let Some(item) = self.rows.find_payload(key, Payload::Item)?

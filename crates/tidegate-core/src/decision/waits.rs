@@ -161,7 +161,7 @@ impl<'t, L: Loader> Taking<'t, L> {
             return Ok(());
         }
         self.head_mut(run).awaited = true;
-        for at in self.whole(run)? {
+        for &at in &*self.whole(run)? {
             let task = &mut self.tasks[at];
             task.dirty |= task.row.life.state.kind() == Kind::Ready;
         }
@@ -388,7 +388,7 @@ impl<'t, L: Loader> Taking<'t, L> {
             )));
         }
         let mut uses = Vec::new();
-        for task in self.whole(run)? {
+        for &task in &*self.whole(run)? {
             let row = &self.tasks[task].row;
             if row.planned().limits.is_empty() || row.life.state.kind().is_terminal() {
                 continue;

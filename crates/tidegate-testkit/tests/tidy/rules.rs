@@ -22,7 +22,7 @@ const FUNCTION_LINES: usize = 70;
 const FILE_LINES: usize = 500;
 
 /// Names of one word that std and RAII have made everybody's.
-const ONE_WORD: [&str; 5] = ["new", "len", "poll", "next", "drop"];
+const ONE_WORD: [&str; 6] = ["new", "len", "poll", "next", "drop", "decide"];
 
 /// Modules of `tidegate` that do without the one that is built on them.
 const LOWER_MODULES: [&str; 6] = ["slot", "wait", "gate", "condition", "batch", "process"];
