@@ -5,13 +5,13 @@
 //! workers that hold their locks and give no sign.
 //!
 //! Deliberately absent from the usual audit: SQLite's own check of a table, which holds one snapshot
-//! for all of it ([`files`]).
+//! for all of it ([`check_files`]).
 
 mod files;
 mod index;
 mod workers;
 
-pub(crate) use files::files;
+pub(crate) use files::check_files;
 
 use crate::error::Error;
 use crate::loader::RowLoader;

@@ -35,7 +35,7 @@ impl SqliteFiles {
     /// # Errors
     /// The database cannot be read.
     pub async fn check_files(&self) -> Result<Vec<Finding>, StoreError> {
-        self.work_apart("audit", audit::files).await
+        self.work_apart("audit", audit::check_files).await
     }
 
     /// Once this returns, there is a file at this path with all that is stored, as it is at one instant,

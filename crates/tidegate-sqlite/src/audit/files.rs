@@ -7,7 +7,7 @@ use tidegate_core::store::Finding;
 
 /// Asks SQLite to check every table with its indexes, one after the other, so that no snapshot is held
 /// for all of them. For a large table it is held for seconds.
-pub(crate) fn files(place: &Place) -> Result<Vec<Finding>, Error> {
+pub(crate) fn check_files(place: &Place) -> Result<Vec<Finding>, Error> {
     place.check()?;
     let connection = place.open_reader()?;
     let tables = "SELECT name FROM sqlite_schema WHERE type = 'table'";

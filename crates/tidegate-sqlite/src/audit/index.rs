@@ -1,7 +1,7 @@
 //! Whether rows are found by their indexes.
 //!
 //! Each row of a step is looked up in every index that it should be in. That an index has something
-//! besides is not seen here: SQLite's own check tells ([`files`](super::files)).
+//! besides is not seen here: SQLite's own check tells ([`check_files`](super::check_files)).
 
 use super::FINDINGS_MAX;
 use crate::error::Error;
