@@ -33,7 +33,7 @@ pub(crate) use lines::written_short;
 pub(crate) use writer::WriteError;
 
 use board::{Before, Board};
-use clock::Clock;
+use clock::StoppableClock;
 use follow::Follower;
 use junit::{Case, Junit};
 use overflow::Overflowing;
@@ -201,7 +201,7 @@ pub(crate) struct Teller {
 }
 
 struct Shared {
-    clock: Clock,
+    clock: StoppableClock,
     manner: Manner,
     state: Mutex<State>,
     /// There is something to write.
@@ -263,7 +263,7 @@ pub(crate) fn start(usual: &Usual, lines: Lines) -> Result<(Teller, Writer), Str
     });
     let junit = junit.transpose()?;
     let shared = Shared {
-        clock: Clock::start(),
+        clock: StoppableClock::start(),
         manner: Manner::new(usual, lines),
         state: Mutex::default(),
         news: Condvar::new(),

@@ -9,7 +9,8 @@
 //! workers and records only grow. A request that panics leaves the store unusable, and it says so,
 //! because part of that request may have been written.
 //!
-//! Deliberately absent: chance, files, and whether a process is alive. A worker here is
+//! Deliberately absent: a clock (a request by the store's clock gets the latest time that one was
+//! given), chance, files, and whether a process is alive. A worker here is
 //! alive until somebody says otherwise ([`MemoryStore::kill`]).
 
 mod connection;

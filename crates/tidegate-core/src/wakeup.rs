@@ -6,7 +6,7 @@ use crate::delta::Delta;
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
 use crate::plan::Plan;
-use crate::store::Wakeup;
+use crate::store::{Scope, Wakeup};
 use crate::want::ServedTasks;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use std::sync::Arc;
 pub struct Wakeups {
     notified: BTreeSet<WorkerId>,
     ready: Vec<ReadyTasks>,
-    is_unpaused: bool,
+    /// Queues that go on, or the store. Tasks of a run that goes on are among the ready ones.
+    unpaused: Vec<Scope>,
     is_run_ended: bool,
 }
 
@@ -31,9 +32,10 @@ struct ReadyTasks {
 impl Wakeups {
     /// Finds them.
     pub fn of_delta(delta: &Delta) -> Self {
+        let unpaused = delta.pauses.iter().filter(|pause| !pause.begins);
         let mut wakeups = Wakeups {
             notified: delta.notifications.iter().map(|(worker, _)| *worker).collect(),
-            is_unpaused: delta.pauses.iter().any(|pause| !pause.begins),
+            unpaused: unpaused.map(|pause| pause.scope.clone()).collect(),
             ..Wakeups::default()
         };
         for write in &delta.tasks {
@@ -60,10 +62,14 @@ impl Wakeups {
     /// The reasons to wake a worker; the default is none.
     pub fn for_worker(&self, worker: WorkerId, served: &ServedTasks) -> Wakeup {
         let can_run = |ready: &ReadyTasks| served.can_run(&ready.queue, &ready.plan, ready.task);
+        let serves = |scope: &Scope| match scope {
+            Scope::Run(_) => false,
+            Scope::Queue(queue) => served.queues.contains(queue),
+            Scope::Store => !served.queues.is_empty(),
+        };
         Wakeup {
             is_notified: self.notified.contains(&worker),
-            has_ready: self.is_unpaused && !served.queues.is_empty()
-                || self.ready.iter().any(can_run),
+            has_ready: self.unpaused.iter().any(serves) || self.ready.iter().any(can_run),
             has_ended: self.is_run_ended,
         }
     }
@@ -77,7 +83,7 @@ mod tests {
     use crate::graph::{Graph, Node, OnFailure};
     use crate::memory::Memory;
     use crate::plan::TaskPlan;
-    use crate::store::{Knows, NewRun, Operation, Request, RequestId, Scope, TaskKey};
+    use crate::store::{Knows, NewRun, Operation, Request, RequestId, TaskKey};
     use crate::transaction::Transaction;
     use crate::want::Known;
     use crate::{RunId, Timestamp};
@@ -128,15 +134,16 @@ mod tests {
     }
 
     #[test]
-    fn end_of_a_pause_wakes_workers_that_serve_a_queue() {
-        let pause = |begins| {
-            let pause = PauseChange { scope: Scope::Store, begins, at: Timestamp::default() };
-            Wakeups::of_delta(&Delta { pauses: vec![pause], ..Delta::default() })
+    fn end_of_a_pause_wakes_workers_that_serve_the_queue() {
+        let is_woken = |scope, begins, queues: &[&str]| {
+            let pause = PauseChange { scope, begins, at: Timestamp::default() };
+            let wakeups = Wakeups::of_delta(&Delta { pauses: vec![pause], ..Delta::default() });
+            wakeups.for_worker(WORKER, &served(queues, &["a"])).has_ready
         };
-        let serves = served(&["q"], &["a"]);
-        assert!(pause(false).for_worker(WORKER, &serves).has_ready);
-        assert!(!pause(true).for_worker(WORKER, &serves).has_ready);
-        assert!(!pause(false).for_worker(WORKER, &served(&[], &[])).has_ready);
+        let queue = Scope::Queue("q".to_owned());
+        assert!(is_woken(queue.clone(), false, &["q"]) && !is_woken(queue.clone(), true, &["q"]));
+        assert!(!is_woken(queue, false, &["p"]));
+        assert!(is_woken(Scope::Store, false, &["p"]) && !is_woken(Scope::Store, false, &[]));
     }
 
     #[test]

@@ -110,7 +110,7 @@ async fn drive(mut driver: Driver) {
     // Kept while checks are due, or whatever wakes the driver would cost it its place.
     let mut in_line: Option<Acquire<'_>> = None;
     loop {
-        let (busy, next) = tide.turn();
+        let (busy, next) = tide.wake_and_check();
         if busy {
             tokio::task::yield_now().await;
             continue;
@@ -156,7 +156,7 @@ async fn idle(tide: &Arc<Tide>, next: Option<Instant>, in_line: &mut Option<Acqu
 impl Tide {
     /// Wakes tasks whose time has come and makes checks that are due, a bounded number of each.
     /// Says whether there is more to do at once, and when the next timer is due.
-    fn turn(self: &Arc<Self>) -> (bool, Option<Instant>) {
+    fn wake_and_check(self: &Arc<Self>) -> (bool, Option<Instant>) {
         let mut woken = Wakers::default();
         let now = Instant::now();
         // Both locks, in the order that holds everywhere: between an entry's leaving the wheel and

@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A clock that is not set by anybody.
-pub(super) struct Clock {
+pub(super) struct StoppableClock {
     since: Instant,
     /// Microseconds that do not count.
     stopped: AtomicU64,
 }
 
-impl Clock {
+impl StoppableClock {
     pub(super) fn start() -> Self {
-        Clock { since: Instant::now(), stopped: AtomicU64::new(0) }
+        StoppableClock { since: Instant::now(), stopped: AtomicU64::new(0) }
     }
 
     /// Since it was started.

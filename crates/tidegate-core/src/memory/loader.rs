@@ -7,14 +7,13 @@ use crate::testing::{PausingLoader, RequestHooks};
 use crate::transaction::{ApplyOutcome, Transaction, answer_request, apply_decision};
 use crate::want::{Loaded, Loader, Want};
 use std::convert::Infallible;
-use std::time::SystemTime;
 
 impl Loader for Memory {
     type Stop = Infallible;
 
     fn load(&mut self, want: &Want) -> Result<Loaded, Infallible> {
         Ok(match want {
-            Want::Now => Loaded::Time(SystemTime::now().into()),
+            Want::Now => Loaded::Time(self.latest.unwrap_or_default()),
             Want::RunById(run) => Loaded::Run(self.find_run(*run)?),
             Want::RunByKey { queue, workflow, key } => {
                 Loaded::Run(self.find_run_by_key(queue, workflow, key)?)
@@ -65,7 +64,7 @@ impl Loader for Memory {
             | Want::LiveWorkers
             | Want::LastRecord { .. }
             | Want::RecentDurations { .. } => self.load_for_explanation(want),
-            // A run goes at once, whatever it weighs.
+            // A run always goes at once.
             Want::PruningRun { .. } => Loaded::RunRows(None),
             Want::OldRuns { from, before, max } => {
                 Loaded::OldRuns(self.old_runs(*from, *before, *max))

@@ -1,4 +1,4 @@
-//! Removing old rows from memory: a run always goes at once, whatever it weighs.
+//! Removing old rows from memory: a run always goes at once.
 
 use super::Memory;
 use crate::Timestamp;

@@ -524,19 +524,13 @@ impl EngineBuilder {
             Some(_) => Knows::All,
             None => Knows::These(known(&workflows)),
         };
-        let (store, files) = open(self.store).await?;
-        let clock = EngineClock::new(self.clock);
+        let OpenStore { store, files, has_clock } = open(self.store).await?;
+        let clock = EngineClock::new(self.clock, has_clock);
         declare(&*store, self.limits, clock.request_clock()).await?;
         check_limits(&*store, &workflows).await?;
         let start_below = self.config.start_below;
         let monitors = Monitors::new(self.load, start_below, clock.read_time()).await;
-        let worker = NewWorker {
-            now: clock.read_time(),
-            name: format!("process {}", std::process::id()),
-            queues: if serves { self.config.queues.clone() } else { Vec::new() },
-            knows,
-            slots: if serves { self.config.slots } else { 0 },
-        };
+        let worker = present_worker(&self.config, serves, knows, clock.read_time());
         let id = store.enlist(worker).await?;
         #[cfg(unix)]
         clear_notes(&files, id).await;
@@ -591,6 +585,14 @@ impl EngineBuilder {
         let worker = Worker::new(shared.clone(), messages, reports, id, states, max, beside);
         tokio::spawn(worker.run());
         Ok(Engine { shared })
+    }
+}
+
+fn present_worker(config: &Config, serves: bool, knows: Knows, now: Timestamp) -> NewWorker {
+    let name = format!("process {}", std::process::id());
+    match serves {
+        true => NewWorker { now, name, queues: config.queues.clone(), knows, slots: config.slots },
+        false => NewWorker { now, name, queues: Vec::new(), knows, slots: 0 },
     }
 }
 
@@ -713,13 +715,27 @@ const KNOWN: &str = if cfg!(feature = "sqlite") {
     "\"memory:\" (the feature `sqlite` is off)"
 };
 
-async fn open(place: Place) -> Result<(Arc<dyn Store>, StoreFiles), StartError> {
+/// A store that is open.
+struct OpenStore {
+    store: Arc<dyn Store>,
+    files: StoreFiles,
+    has_clock: bool,
+}
+
+impl OpenStore {
+    /// A store without files and clock, as far as is known.
+    fn plain(store: Arc<dyn Store>) -> Self {
+        OpenStore { store, files: StoreFiles::default(), has_clock: false }
+    }
+}
+
+async fn open(place: Place) -> Result<OpenStore, StartError> {
     let address = match place {
-        Place::Open(store) => return Ok((store, StoreFiles::default())),
+        Place::Open(store) => return Ok(OpenStore::plain(store)),
         Place::Address(address) => address,
     };
     match address.split_once(':') {
-        Some(("memory", "")) => Ok((Arc::new(MemoryStore::new()), StoreFiles::default())),
+        Some(("memory", "")) => Ok(OpenStore::plain(Arc::new(MemoryStore::new()))),
         #[cfg(feature = "sqlite")]
         Some(("sqlite", path)) if let Some((path, options)) = sqlite_options(path) => {
             let path = path.to_owned();
@@ -727,7 +743,7 @@ async fn open(place: Place) -> Result<(Arc<dyn Store>, StoreFiles), StartError> 
             match tokio::task::spawn_blocking(open).await {
                 Ok(Ok(store)) => {
                     let files = store.files().into();
-                    Ok((Arc::new(store), files))
+                    Ok(OpenStore { store: Arc::new(store), files, has_clock: true })
                 }
                 Ok(Err(error)) => Err(StartError::Open(Box::new(error))),
                 Err(error) => Err(StartError::Open(Box::new(error))),

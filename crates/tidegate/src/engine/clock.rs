@@ -14,13 +14,17 @@ pub(crate) type GivenClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct EngineClock {
     given: Option<GivenClock>,
+    /// Whether requests go by the store's clock.
+    follows: bool,
     /// Microseconds that the store's clock is ahead of this machine's.
     ahead: AtomicI64,
 }
 
 impl EngineClock {
-    pub(crate) fn new(given: Option<GivenClock>) -> Self {
-        EngineClock { given, ahead: AtomicI64::new(0) }
+    /// A clock that follows the store's if that has one, unless a test gives one.
+    pub(crate) fn new(given: Option<GivenClock>, has_store_clock: bool) -> Self {
+        let follows = has_store_clock && given.is_none();
+        EngineClock { given, follows, ahead: AtomicI64::new(0) }
     }
 
     /// About the time of the store.
@@ -36,7 +40,7 @@ impl EngineClock {
 
     /// The clock that requests go by.
     pub(crate) fn request_clock(&self) -> Clock {
-        self.given.as_ref().map_or(Clock::Store, |clock| Clock::Given(clock()))
+        if self.follows { Clock::Store } else { Clock::Given(self.read_time()) }
     }
 
     /// Notes the time that a reply shows, which came back after `took`. The store's clock showed it at
@@ -45,7 +49,7 @@ impl EngineClock {
         let own = Timestamp::from(SystemTime::now());
         let least = shown.as_micros().saturating_sub(own.as_micros());
         let most = shown.as_micros().saturating_sub((own - took).as_micros());
-        if self.given.is_none() {
+        if self.follows {
             let ahead = self.ahead.load(Ordering::Relaxed);
             let wanted = if least <= 0 && most >= 0 { 0 } else { ahead };
             self.ahead.store(wanted.clamp(least, most.max(least)), Ordering::Relaxed);
@@ -66,7 +70,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     fn ahead_after(shown: Timestamp, took: Duration) -> i64 {
-        let clock = EngineClock::default();
+        let clock = EngineClock::new(None, true);
         clock.follow_store(shown, took);
         clock.ahead.load(Ordering::Relaxed)
     }
@@ -91,7 +95,7 @@ mod tests {
     #[test]
     fn given_clock_stays_as_it_is() {
         let fixed = Timestamp::from_micros(7);
-        let clock = EngineClock::new(Some(Arc::new(move || fixed)));
+        let clock = EngineClock::new(Some(Arc::new(move || fixed)), true);
         clock.follow_store(Timestamp::from(SystemTime::now()), Duration::ZERO);
         assert_eq!((clock.read_time(), clock.request_clock()), (fixed, Clock::Given(fixed)));
     }

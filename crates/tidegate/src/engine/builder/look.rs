@@ -1,6 +1,6 @@
 //! An engine that only looks.
 
-use super::{Engine, EngineBuilder, StartError, open};
+use super::{Engine, EngineBuilder, OpenStore, StartError, open};
 use crate::engine::shutdown::{ShutdownReport, Stage};
 use crate::engine::workflows::Workflows;
 use crate::engine::{EngineClock, Shared, event};
@@ -37,7 +37,7 @@ impl EngineBuilder {
     /// ```
     pub async fn look(self) -> Result<Engine, StartError> {
         self.config.validate().map_err(StartError::Config)?;
-        let (store, files) = open(self.store).await?;
+        let OpenStore { store, files, has_clock } = open(self.store).await?;
         let logs = self.config.logs.clone().or_else(|| files.logs_folder());
         // Nobody is at the other end of these, as after a shutdown.
         let (inbox, _) = mpsc::unbounded_channel();
@@ -60,7 +60,7 @@ impl EngineBuilder {
             slots: self.config.slots..=self.config.most_slots(),
             closing: watch::channel(closed).0,
             health: Default::default(),
-            clock: EngineClock::new(self.clock),
+            clock: EngineClock::new(self.clock, has_clock),
             park_after: self.config.park_after,
             watch: self.watch,
             waiting_max: self.config.waiting_max,
