@@ -21,10 +21,11 @@ mod tests;
 pub use auditor::Auditor;
 pub use repair::{Repair, Stray};
 pub use rules::{RULES, Rule};
+pub use tasks::check_parent;
 
 pub(crate) use repair::has_orphans;
 
-use crate::decision::{parent_failed, standing};
+use crate::decision::standing;
 use crate::graph::{OnFailure, Outcome, Standing, TaskIndex};
 use crate::lifecycle::{Kind, Life, RECOVERIES_MAX, State, WorkerId};
 use crate::limit::{Hold, Limit, LimitKey};
@@ -80,25 +81,6 @@ pub fn open_lists(tasks: &[(Row, Place)]) -> impl Iterator<Item = (TaskIndex, Ru
         let lists = tasks.iter().map(|(row, _)| row).filter(|row| row.is_open_list());
         lists.map(|row| (row.index, RunId::of_items(TaskExecutionId::of(head.id, row.index))))
     })
-}
-
-/// Every contradiction between a run, by its first task, and the task that has begun it, as that
-/// stands.
-pub fn family(first: &Row, parent: Option<&Life>) -> Vec<Finding> {
-    let Some(head) = first.head.as_deref().filter(|head| head.ended.is_none()) else {
-        return Vec::new();
-    };
-    let Some(task) = head.parent else { return Vec::new() };
-    let (id, task) = (head.id, task.0);
-    match parent {
-        Some(parent) if parent_failed(parent) => {
-            let kind = parent.state.kind();
-            let what = format!("run {id} goes on, and task {task}, which has begun it, has {kind}");
-            vec![Finding::new("family", what).repaired_by(Repair::Run(first.run()))]
-        }
-        // One that is gone has succeeded, and was pruned.
-        _ => Vec::new(),
-    }
 }
 
 /// Every contradiction between a task and what is kept beside it: its waits, and what it holds.

@@ -23,6 +23,7 @@
 //! - A worker that closes and has nothing to report wants nothing more of the store.
 
 mod failed_request;
+mod reconcile;
 mod reentry;
 mod words;
 
@@ -32,7 +33,6 @@ pub use words::{End, Input, Readings, Said, SubmitError, Ticket, Todo};
 use crate::Timestamp;
 use crate::graph::TaskIndex;
 use crate::lifecycle::{Event, Fence, State, WorkerId};
-use crate::rows::Owned;
 use crate::store::{
     Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Clock, Happened, NewRun, Operation, Record,
     Reply, Request, RequestId, RunKey, TaskKey,
@@ -619,7 +619,7 @@ impl Dispatcher {
             self.withdraw();
         }
         if request.roll_call {
-            self.compare(&reply.roll);
+            self.reconcile_tasks(&reply.roll);
         }
         if request.recover.is_some() {
             self.readings.recoveries += u64::from(reply.recovered);
@@ -790,36 +790,6 @@ impl Dispatcher {
         {
             self.suspect = Some(claimed.key);
             self.todos.push(Todo::Start { claimed, asks: true });
-        }
-    }
-
-    /// Compares what the store thinks this worker owns with what it has. A claim whose answer was
-    /// lost would otherwise be nobody's for ever.
-    fn compare(&mut self, roll: &[Owned]) {
-        for &Owned { task: key, index, fence, .. } in roll {
-            if self.tasks.get(&key).is_none_or(|task| task.fence != fence) {
-                self.readings.strays += 1;
-                let (active, pause) = (Duration::ZERO, Duration::ZERO);
-                let event = Event::HandBack { fence, active, pause };
-                self.strays.push(Change::new(key, index, event));
-            }
-        }
-        if std::mem::take(&mut self.asks_all) {
-            let asking = self.tasks.iter().filter(|(_, task)| task.asks);
-            let mut asking: Vec<_> = asking.map(|(&key, task)| (key, task.fence)).collect();
-            asking.sort_unstable();
-            self.todos.extend(asking.into_iter().map(|(key, fence)| Todo::AskAgain(key, fence)));
-        }
-        let roll: HashMap<TaskKey, Fence> =
-            roll.iter().map(|owned| (owned.task, owned.fence)).collect();
-        let is_gone = |(&key, task): (&TaskKey, &OwnTask)| {
-            (roll.get(&key) != Some(&task.fence)).then_some(key)
-        };
-        let mut gone: Vec<TaskKey> = self.tasks.iter().filter_map(is_gone).collect();
-        gone.sort_unstable();
-        for key in gone {
-            self.readings.lost_races += 1;
-            self.let_go(key);
         }
     }
 

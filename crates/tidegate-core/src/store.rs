@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
 use crate::rows::{Owned, Payload};
 use crate::wait::{NewSignal, WaitAnswer, WaitId, WaitOp, Waiting};
+pub use crate::wakeup::Wakeup;
 use crate::want::TaskGroup;
 use crate::{RunId, TaskExecutionId, Timestamp};
 use std::fmt;
@@ -715,26 +716,6 @@ pub struct Ended {
     pub id: RunId,
     /// How it ended.
     pub outcome: RunOutcome,
-}
-
-/// The reasons to wake a worker: changes that another process has made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wakeup {
-    /// Its tasks have notifications, which its next request takes.
-    pub is_notified: bool,
-    /// A task is ready that it could run.
-    pub has_ready: bool,
-    /// A run has ended.
-    pub has_ended: bool,
-}
-
-impl Wakeup {
-    /// Adds the reasons of another.
-    pub fn add_reasons(&mut self, other: Wakeup) {
-        self.is_notified |= other.is_notified;
-        self.has_ready |= other.has_ready;
-        self.has_ended |= other.has_ended;
-    }
 }
 
 /// One row of what happened, written in the transaction in which it happened and never changed.

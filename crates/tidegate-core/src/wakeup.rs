@@ -6,10 +6,30 @@ use crate::delta::Delta;
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
 use crate::plan::Plan;
-use crate::store::{Scope, Wakeup};
+use crate::store::Scope;
 use crate::want::ServedTasks;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// The reasons to wake a worker: changes that another process has made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wakeup {
+    /// Its tasks have notifications, which its next request takes.
+    pub is_notified: bool,
+    /// A task is ready that it could run.
+    pub has_ready: bool,
+    /// A run has ended.
+    pub has_ended: bool,
+}
+
+impl Wakeup {
+    /// Adds the reasons of another.
+    pub fn add_reasons(&mut self, other: Wakeup) {
+        self.is_notified |= other.is_notified;
+        self.has_ready |= other.has_ready;
+        self.has_ended |= other.has_ended;
+    }
+}
 
 /// The part of a delta that may concern other workers than the one whose request it was.
 #[derive(Debug, Default)]

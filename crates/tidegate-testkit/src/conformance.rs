@@ -237,7 +237,7 @@ macro_rules! conformance {
                     what_a_step_came_to_may_be_nothing_or_any_bytes
                     every_way_to_end_is_read_back_as_it_was_written
                     open_waits_and_ended_ones_are_given_with_the_claim
-                    waits_are_given_also_with_what_is_taken_in_the_request_that_stores_them
+                    waits_are_given_with_tasks_taken_in_the_request_that_stores_them
                     a_wait_for_another_thing_at_the_same_place_is_refused_naming_both
                     the_first_end_of_a_wait_stands
                     a_wait_that_is_closed_is_as_if_it_had_never_begun

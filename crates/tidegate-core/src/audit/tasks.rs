@@ -2,9 +2,10 @@
 
 use super::auditor::AuditStep;
 use super::repair::Stray;
-use super::{Repair, family, open_lists, run, waits};
+use super::{Repair, open_lists, run, waits};
+use crate::decision::parent_failed;
 use crate::graph::TaskIndex;
-use crate::lifecycle::WorkerId;
+use crate::lifecycle::{Life, WorkerId};
 use crate::limit::{self, Hold, LimitKey};
 use crate::rows::{Payload, Place, Row};
 use crate::store::{Finding, Record, RunKey, Scope, TaskKey};
@@ -238,7 +239,7 @@ impl<L: Loader> AuditStep<'_, L> {
         if let Some(parent) = head.and_then(|head| head.parent) {
             let parent = self.loader.find_stored_task(parent)?;
             let parent = parent.as_ref().and_then(StoredTask::as_row);
-            self.findings.extend(family(first, parent.map(|parent| &parent.life)));
+            self.findings.extend(check_parent(first, parent.map(|parent| &parent.life)));
         }
         Ok(())
     }
@@ -320,5 +321,24 @@ impl<L: Loader> AuditStep<'_, L> {
     pub(super) fn find_uses(&mut self, row: &Row) -> Result<Vec<(LimitKey, u32)>, L::Stop> {
         let kept = self.loader.load_payload(row.key, Payload::Keys)?;
         Ok(limit::uses(row.planned(), kept.as_deref()))
+    }
+}
+
+/// Every contradiction between a run, by its first task, and the task that has begun it, as that
+/// stands.
+pub fn check_parent(first: &Row, parent: Option<&Life>) -> Vec<Finding> {
+    let Some(head) = first.head.as_deref().filter(|head| head.ended.is_none()) else {
+        return Vec::new();
+    };
+    let Some(task) = head.parent else { return Vec::new() };
+    let (id, task) = (head.id, task.0);
+    match parent {
+        Some(parent) if parent_failed(parent) => {
+            let kind = parent.state.kind();
+            let what = format!("run {id} goes on, and task {task}, which has begun it, has {kind}");
+            vec![Finding::new("family", what).repaired_by(Repair::Run(first.run()))]
+        }
+        // One that is gone has succeeded, and was pruned.
+        _ => Vec::new(),
     }
 }

@@ -659,13 +659,13 @@ fn a_run_goes_on_only_while_the_task_that_has_begun_it_does_or_has_succeeded() {
         (State::Cancelled(Reason::User), false),
         (State::Skipped, false),
     ] {
-        let findings = audit::family(&child, Some(&life(state)));
+        let findings = audit::check_parent(&child, Some(&life(state)));
         assert_eq!(findings.is_empty(), is_right, "{findings:?}");
         let repair = findings.first().map(|finding| finding.repair.clone());
         assert!(repair.is_none_or(|repair| repair == Some(audit::Repair::Run(RunKey(5)))));
     }
     // A parent that has succeeded may be pruned before the run has ended.
-    assert!(audit::family(&child, None).is_empty());
+    assert!(audit::check_parent(&child, None).is_empty());
 }
 
 #[test]

@@ -120,9 +120,7 @@ pub async fn open_waits_and_ended_ones_are_given_with_the_claim(world: &mut Worl
     assert_eq!((waits_of(&task)[3].due, waits_of(&task)[3].since), (Some(due), began));
 }
 
-pub async fn waits_are_given_also_with_what_is_taken_in_the_request_that_stores_them(
-    world: &mut World,
-) {
+pub async fn waits_are_given_with_tasks_taken_in_the_request_that_stores_them(world: &mut World) {
     let (worker, _, task) = begun(world, tried_again()).await;
     let mut request = world.request_of(worker);
     request.claim = crate::claim(1, 0);

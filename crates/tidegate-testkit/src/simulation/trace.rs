@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use tidegate_core::store::Change;
+use tidegate_core::wait::WaitOp;
 
 /// So many of the last lines are shown with a failure.
 const SHOWN: usize = 60;
@@ -39,5 +41,27 @@ impl Trace {
 
     pub(super) fn lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines).into()
+    }
+}
+
+/// The change of a task, in short.
+pub(super) struct ShortChange<'a>(pub(super) &'a Change);
+
+impl fmt::Debug for ShortChange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Change { waits, events, .. } = self.0;
+        for op in waits {
+            match op {
+                WaitOp::Begin { id, releasing, .. } => write!(f, "+{id} {releasing:?} ")?,
+                WaitOp::End { id, outcome, .. } => write!(f, "={id} {outcome:?} ")?,
+                WaitOp::Close(id) => write!(f, "-{id} ")?,
+                WaitOp::Release(names) => write!(f, "-{names:?} ")?,
+                WaitOp::Retake(times) => write!(f, "+limits {times} ")?,
+            }
+        }
+        let name = |event| format!("{event:?}");
+        let names = events.iter().map(name);
+        let names = names.map(|text| text.split(' ').next().unwrap_or_default().to_owned());
+        f.write_str(&names.collect::<Vec<_>>().join(" "))
     }
 }

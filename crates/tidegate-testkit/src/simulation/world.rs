@@ -5,7 +5,7 @@ use super::chance::Chance;
 use super::ledger::{Drawn, Ledger, Origin, now_or_never};
 use super::post::{Ignored, Post};
 use super::process::{Entry, Name, News, Process, Stage, Stepped};
-use super::trace::Trace;
+use super::trace::{ShortChange, Trace};
 use super::{Options, Summary};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,9 @@ use tidegate_core::lifecycle::{Fence, Kind, WorkerId};
 use tidegate_core::limit::LimitKey;
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::store::{
-    Applied, Change, Claimed, Ended, NewRun, Operation, Reply, Request, RequestId, Store,
-    StoreError,
+    Applied, Claimed, Ended, NewRun, Operation, Reply, Request, RequestId, Store, StoreError,
 };
-use tidegate_core::wait::{WaitId, WaitKind, WaitOp, WaitOutcome, Waiting};
+use tidegate_core::wait::{WaitId, WaitKind, WaitOutcome, Waiting};
 use tidegate_core::{RunId, Timestamp};
 
 /// What holds, or what does not, in words.
@@ -207,7 +206,11 @@ impl World {
              claim {}+{}",
             process.id.0,
             if request.again { " again" } else { "" },
-            request.changes.iter().map(|change| (change.task.0, Ops(change))).collect::<Vec<_>>(),
+            request
+                .changes
+                .iter()
+                .map(|change| (change.task.0, ShortChange(change)))
+                .collect::<Vec<_>>(),
             request.submits.len(),
             request.operations.len(),
             request.recover.map(|worker| worker.0),
@@ -382,9 +385,7 @@ impl World {
                 self.summary.asked_again += 1;
                 process.ask_again((task, fence));
             }
-            Todo::WorkerUnknown => {
-                return Err(format!("w{} lives, and the store does not know it", process.id.0));
-            }
+            Todo::WorkerUnknown => Err(format!("the store does not know w{}", process.id.0))?,
             Todo::RetryAfter(pause, _) => process.retry_after(pause, now),
         }
         Ok(())
@@ -592,27 +593,5 @@ impl World {
                 self.again.extend(run.key.is_some().then_some(run));
             }
         }
-    }
-}
-
-/// What is said of a task, in short.
-struct Ops<'a>(&'a Change);
-
-impl fmt::Debug for Ops<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Change { waits, events, .. } = self.0;
-        for op in waits {
-            match op {
-                WaitOp::Begin { id, releasing, .. } => write!(f, "+{id} {releasing:?} ")?,
-                WaitOp::End { id, outcome, .. } => write!(f, "={id} {outcome:?} ")?,
-                WaitOp::Close(id) => write!(f, "-{id} ")?,
-                WaitOp::Release(names) => write!(f, "-{names:?} ")?,
-                WaitOp::Retake(times) => write!(f, "+limits {times} ")?,
-            }
-        }
-        let name = |event| format!("{event:?}");
-        let names = events.iter().map(name);
-        let names = names.map(|text| text.split(' ').next().unwrap_or_default().to_owned());
-        f.write_str(&names.collect::<Vec<_>>().join(" "))
     }
 }

@@ -1,6 +1,7 @@
 //! Starting an engine.
 
 mod look;
+mod open;
 
 use super::clock::{EngineClock, GivenClock};
 use super::files::StoreFiles;
@@ -15,6 +16,7 @@ use crate::slot::SlotPool;
 use crate::task::Commands;
 use crate::task_error::TaskError;
 use crate::workflow::Workflow;
+use open::{OpenStore, open};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +29,6 @@ use tidegate_core::graph::nearest;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::{InvalidLimit, Limit};
 use tidegate_core::load::{Sample, StartBelow};
-use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::LimitUse;
 use tidegate_core::store::{
     CHILD_DEPTH_MAX, Clock, Knows, NewWorker, Operation, OperationOutcome, Request, RequestId,
@@ -706,68 +707,6 @@ fn known(workflows: &HashMap<String, Workflow>) -> Vec<(String, String)> {
         graph.tasks().map(|task| (workflow.name().to_owned(), graph.name(task).to_owned()))
     });
     tasks.collect()
-}
-
-/// The addresses this build knows.
-const KNOWN: &str = if cfg!(feature = "sqlite") {
-    "\"sqlite:PATH\", \"sqlite:PATH?synchronous=normal\" and \"memory:\""
-} else {
-    "\"memory:\" (the feature `sqlite` is off)"
-};
-
-/// A store that is open.
-struct OpenStore {
-    store: Arc<dyn Store>,
-    files: StoreFiles,
-    has_clock: bool,
-}
-
-impl OpenStore {
-    /// A store without files and clock, as far as is known.
-    fn plain(store: Arc<dyn Store>) -> Self {
-        OpenStore { store, files: StoreFiles::default(), has_clock: false }
-    }
-}
-
-async fn open(place: Place) -> Result<OpenStore, StartError> {
-    let address = match place {
-        Place::Open(store) => return Ok(OpenStore::plain(store)),
-        Place::Address(address) => address,
-    };
-    match address.split_once(':') {
-        Some(("memory", "")) => Ok(OpenStore::plain(Arc::new(MemoryStore::new()))),
-        #[cfg(feature = "sqlite")]
-        Some(("sqlite", path)) if let Some((path, options)) = sqlite_options(path) => {
-            let path = path.to_owned();
-            let open = move || tidegate_sqlite::SqliteStore::open(path, options);
-            match tokio::task::spawn_blocking(open).await {
-                Ok(Ok(store)) => {
-                    let files = store.files().into();
-                    Ok(OpenStore { store: Arc::new(store), files, has_clock: true })
-                }
-                Ok(Err(error)) => Err(StartError::Open(Box::new(error))),
-                Err(error) => Err(StartError::Open(Box::new(error))),
-            }
-        }
-        _ => Err(StartError::Address { address, known: KNOWN }),
-    }
-}
-
-/// The path of a database, and how it is to be used.
-#[cfg(feature = "sqlite")]
-fn sqlite_options(path: &str) -> Option<(&str, tidegate_sqlite::Options)> {
-    use tidegate_sqlite::Synchronous;
-    let mut options = tidegate_sqlite::Options::default();
-    let path = match path.split_once('?') {
-        None => path,
-        Some((path, "synchronous=full")) => path,
-        Some((path, "synchronous=normal")) => {
-            options.synchronous = Synchronous::Normal;
-            path
-        }
-        Some(_) => return None,
-    };
-    (!path.is_empty()).then_some((path, options))
 }
 
 impl fmt::Debug for EngineBuilder {

@@ -6,6 +6,7 @@
 
 mod abandon;
 mod closing;
+mod wakeups;
 
 use self::closing::ClosingState;
 use super::event::{Event, What};
@@ -268,28 +269,6 @@ impl Worker {
             timer.as_mut().poll(cx).map(|()| Woke::Timer)
         })
         .await
-    }
-
-    fn listen(&self) -> Heard {
-        let (store, id) = (self.shared.store.clone(), self.id);
-        Box::pin(async move { store.wait_for_wakeup(id).await })
-    }
-
-    /// Somebody else has done something that concerns this worker.
-    fn rung(&mut self, wakeup: Wakeup) {
-        self.bell = Some(self.listen());
-        if wakeup.is_notified {
-            self.dispatcher.handle(Input::Alarm);
-        }
-        if wakeup.has_ready {
-            self.dispatcher.handle(Input::Ready);
-        }
-        if wakeup.has_ended && !self.cells.is_empty() {
-            match self.look {
-                None => self.look_at_store(LOOKED_UP_MAX),
-                Some(_) => self.looks_again = true,
-            }
-        }
     }
 
     fn hear(&mut self, message: Message) {
