@@ -77,8 +77,6 @@ pub struct Pruned {
 /// A run as pruning sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldRun {
-    /// Its number.
-    pub key: RunKey,
     /// Its id.
     pub id: RunId,
     /// When it ended.

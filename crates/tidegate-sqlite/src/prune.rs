@@ -104,7 +104,7 @@ impl RowLoader<'_> {
                 true => weigh_rows(&mut weight, run, tasks, max)?,
                 false => RunRows { run, next: tasks.start, end: tasks.end, weight: 0 },
             };
-            old.push(OldRun { key: run, id, ended_at, parent, rows });
+            old.push(OldRun { id, ended_at, parent, rows });
             from = end;
         }
         Ok(old)

@@ -32,7 +32,7 @@ impl<L: Loader> Taking<'_, L> {
         let is_last = old.len() < most as usize;
         let mut budget = most;
         let mut gone = HashSet::new();
-        for OldRun { id, ended_at, parent, rows, .. } in old {
+        for OldRun { id, ended_at, parent, rows } in old {
             if budget == 0 {
                 pruned.next = Some(rows.run.0);
                 return Ok(());

@@ -18,7 +18,6 @@ impl Memory {
             let weight = u32::try_from(tasks + records.len()).unwrap_or(u32::MAX);
             let (next, end) = (TaskKey(run.0), TaskKey(run.0 + tasks as i64));
             OldRun {
-                key: run,
                 id: head.id,
                 ended_at: head.ended.map(|(_, at)| at),
                 parent: head.parent.and_then(|above| Some(self.tasks.get(&above)?.0.run())),
