@@ -10,13 +10,13 @@ use tidegate::{
 };
 use tokio_util::sync::CancellationToken;
 
-const HOUR: Duration = Duration::from_secs(3_600);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// The start of the year 2024.
 const START: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
 
-async fn until_noon(_: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
-    handle.sleep_until(START + HOUR * 12).await?;
+async fn until_twelve_past(_: &mut Context, handle: &TaskHandle) -> Result<(), TaskError> {
+    handle.sleep_until(START + MINUTE * 12).await?;
     Ok(())
 }
 
@@ -29,11 +29,11 @@ async fn third_time(_: &mut Context, handle: &TaskHandle) -> Result<u32, TaskErr
 
 #[tokio::test(start_paused = true)]
 async fn waits_and_back_offs_take_no_time_and_are_measured() {
-    let report = testing::run(Task::new("until_noon", until_noon), ()).await.unwrap();
-    assert_eq!(report.took.as_secs(), 12 * 3_600, "it goes by the engine's clock");
-    let task = Task::new("third", third_time).retries(2).backoff(Backoff::fixed(HOUR));
+    let report = testing::run(Task::new("until_twelve_past", until_twelve_past), ()).await.unwrap();
+    assert_eq!(report.took.as_secs(), 12 * 60, "it goes by the engine's clock");
+    let task = Task::new("third", third_time).retries(2).backoff(Backoff::fixed(MINUTE));
     let report = testing::run(task, ()).await.unwrap();
-    assert_eq!((report.output::<u32>("third").unwrap(), report.took.as_secs()), (3, 7_200));
+    assert_eq!((report.output::<u32>("third").unwrap(), report.took.as_secs()), (3, 120));
     let happened: Vec<_> = report.records.iter().map(|record| record.what).collect();
     assert_eq!(happened, [Happened::Retried, Happened::Retried, Happened::Succeeded]);
 }

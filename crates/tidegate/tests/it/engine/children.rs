@@ -3,7 +3,7 @@
 use super::faults::{Blown, Faulty};
 use super::gates::{Process, is_sound};
 use super::scene::{Scene, Wall, look, until_is, until_quiet};
-use super::support::{Place, on_every_store, until, within};
+use super::support::{Place, on_every_store, until};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! How many runs may be above one that a task begins.
 
 use super::scene::look;
-use super::support::{Place, on_every_store, within};
+use super::support::{Place, on_every_store};
 use std::time::Duration;
 use tidegate::engine::RunsPage;
 use tidegate::{Backoff, Context, Task, TaskError, TaskHandle, Workflow};

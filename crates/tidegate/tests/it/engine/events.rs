@@ -1,7 +1,7 @@
 //! The status channel: blocks nobody, loses nothing that matters, says what it loses.
 
 use super::gates::{Gates, is_sound, recorded, until_kind, with_gates};
-use super::support::{Place, on_every_store, within};
+use super::support::{Place, on_every_store};
 use std::time::Duration;
 use tidegate::engine::{Missed, Subscription, What};
 use tidegate::{Backoff, Context, Event, RunId, RunOutcome, Task, TaskError, TaskHandle, Workflow};

@@ -2,7 +2,7 @@
 
 use super::gates::{Gates, Process, with_gates};
 use super::scene::{Scene, Spy, Wall, until_is};
-use super::support::{Place, on_every_store, until, within};
+use super::support::{Place, on_every_store, until};
 use std::time::Duration;
 use tidegate::engine::{
     CancelledBy, Full, Holder, LimitKey, Rate, Reason, RunError, Scope, Slots, Why, WhyUnserved,

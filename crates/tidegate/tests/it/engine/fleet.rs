@@ -78,15 +78,15 @@ macro_rules! however_it_learns {
             async fn test($learns: Learns) $body
 
             $(#[$attribute])*
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn by_bell() {
-                within(test(Learns::ByBell)).await;
+            #[test]
+            fn by_bell() {
+                crate::engine::support::run_on_two_threads(Box::pin(test(Learns::ByBell)));
             }
 
             $(#[$attribute])*
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn by_looking() {
-                within(test(Learns::ByLooking)).await;
+            #[test]
+            fn by_looking() {
+                crate::engine::support::run_on_two_threads(Box::pin(test(Learns::ByLooking)));
             }
         }
     )*};

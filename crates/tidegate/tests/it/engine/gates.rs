@@ -2,6 +2,7 @@
 
 use super::support::until;
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -17,14 +18,21 @@ use tokio::time::Instant;
 /// in which paused time would run away.
 macro_rules! on_paused_time {
     ($(async fn $name:ident($place:ident: Place) $body:block)*) => {$(
-        #[tokio::test(start_paused = true)]
-        async fn $name() {
+        #[test]
+        fn $name() {
             let $place = Place::memory();
-            crate::engine::gates::within_a_day(async move { $body }).await;
+            crate::engine::gates::run_on_paused_time(Box::pin(async move { $body }));
         }
     )*};
 }
 pub(crate) use on_paused_time;
+
+/// Runs a test on paused time.
+pub(crate) fn run_on_paused_time(test: Pin<Box<dyn Future<Output = ()>>>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(within_a_day(test));
+}
 
 /// A test on paused time that hangs is a failure: with nothing else to do, a day is over soon.
 pub(crate) async fn within_a_day(test: impl Future<Output = ()>) {

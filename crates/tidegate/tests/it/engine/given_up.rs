@@ -6,7 +6,7 @@
 
 use super::gates::is_sound;
 use super::scene::until_quiet;
-use super::support::{Place, on_every_store, within};
+use super::support::{Place, on_every_store};
 use crate::support::ms;
 use futures_util::poll;
 use std::pin::pin;

@@ -1,7 +1,7 @@
 //! The load of the machine: samples, starts that are held while it is high, slots that move with it.
 
 use super::gates::{Gates, fake_clock, is_sound, life, on_paused_time, until_kind, with_gates};
-use super::support::{Place, on_every_store, until, within};
+use super::support::{Place, on_every_store, until};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

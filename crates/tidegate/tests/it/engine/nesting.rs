@@ -1,6 +1,6 @@
 //! Values that are too deep to be read again are refused where they come in.
 
-use super::support::{Place, on_every_store, within};
+use super::support::{Place, on_every_store};
 use serde_json::{Value, json};
 use tidegate::error::SubmitError;
 use tidegate::{Context, Task, TaskError, TaskHandle, Workflow};

@@ -17,7 +17,8 @@ use tidegate_core::wait::WaitOp;
 use tokio::time::Instant;
 
 /// Longer than any test.
-const HOUR: Duration = Duration::from_secs(3_600);
+/// Longer than anything else here. The engine polls its store every second, also on paused time.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Everything that can be parked is, at once.
 const AT_ONCE: Duration = Duration::ZERO;
@@ -31,11 +32,11 @@ async fn waits(context: &mut Context<String>, handle: &TaskHandle) -> Result<Str
     let scene = context.state::<Scene>()?;
     let _gone = scene.note_on_drop("gone");
     let signal = |name: &str| handle.wait_for_signal_as::<String>(name);
-    let sleep = || handle.sleep(HOUR).map(|()| "time".to_owned());
+    let sleep = || handle.sleep(LONG).map(|()| "time".to_owned());
     let wait = match context.input().as_str() {
         "signal" => signal("go"),
         "signal, releasing" => signal("go").releasing("api"),
-        "patient" => signal("go").timeout(HOUR),
+        "patient" => signal("go").timeout(LONG),
         "time" => sleep(),
         "until" => {
             let until = handle.wait_for_signal_as("until").await?;
@@ -43,7 +44,7 @@ async fn waits(context: &mut Context<String>, handle: &TaskHandle) -> Result<Str
             handle.sleep_until(until).map(|()| "time".to_owned())
         }
         "short sleep" => handle.sleep(Duration::from_secs(10)).map(|()| "time".to_owned()),
-        "cut sleep" => handle.sleep(2 * HOUR).timeout(HOUR).map(|()| "time".to_owned()),
+        "cut sleep" => handle.sleep(2 * LONG).timeout(LONG).map(|()| "time".to_owned()),
         "child" => handle.run_child("held", ()).map(|child| child.workflow),
         "any" => handle.wait_any([signal("go"), sleep()]),
         "all" => {
@@ -54,9 +55,9 @@ async fn waits(context: &mut Context<String>, handle: &TaskHandle) -> Result<Str
             let both = handle.wait_all([signal("one"), signal("two")]).map(|all| all.join(" "));
             handle.wait_any([both, sleep(), signal("go")])
         }
-        "late any" => handle.wait_any([signal("go"), signal("other")]).timeout(HOUR),
+        "late any" => handle.wait_any([signal("go"), signal("other")]).timeout(LONG),
         "late all" => {
-            handle.wait_all([signal("go"), signal("other")]).timeout(HOUR).map(|_| "?".to_owned())
+            handle.wait_all([signal("go"), signal("other")]).timeout(LONG).map(|_| "?".to_owned())
         }
         "condition" => {
             let scene = scene.clone();
@@ -100,7 +101,7 @@ fn with_all(engine: EngineBuilder, scene: &Scene) -> EngineBuilder {
     let parked = || Task::new("waits", waits).parkable();
     engine
         .workflow(one(parked().limit("api")))
-        .workflow(Workflow::builder("until noon").task(parked().deadline(HOUR)).build().unwrap())
+        .workflow(Workflow::builder("until noon").task(parked().deadline(LONG)).build().unwrap())
         .workflow(Workflow::builder("in memory").task(Task::new("waits", waits)).build().unwrap())
         .workflow(one(Task::new("held", held)))
         .workflow(one(Task::new("other way", other_way).parkable().retries(3)))
@@ -153,22 +154,22 @@ on_every_store! {
         for what in ["time", "any"] {
             let (_, wall, engine) = started(&place).await;
             let run = parked(&engine, what).await;
-            wall.pass(&engine, HOUR - ms(1)).await;
+            wall.pass(&engine, LONG - ms(1)).await;
             assert_eq!(look(&run, "waits").await.kind, Kind::Parked);
             wall.pass(&engine, ms(1)).await;
             assert_eq!(output(&run).await, "time");
             assert_eq!(look(&run, "waits").await.entries, 2);
-            engine.shutdown(HOUR).await;
+            engine.shutdown(LONG).await;
         }
     }
 
     async fn an_instant_on_the_wall_clock_wakes_what_is_parked(place: Place) {
         let (_, wall, engine) = started(&place).await;
         let run = parked(&engine, "until").await;
-        let until = (wall.now() + HOUR).as_micros();
+        let until = (wall.now() + LONG).as_micros();
         run.signal("until", until).await.unwrap();
         until_waits_for(&run, "time").await;
-        wall.pass(&engine, HOUR).await;
+        wall.pass(&engine, LONG).await;
         assert_eq!(output(&run).await, "time");
         // One that has passed is not waited for.
         let run = parked(&engine, "until").await;
@@ -194,7 +195,7 @@ on_every_store! {
             let run = parked(&engine, what).await;
             run.signal("go", "word").await.unwrap();
             assert_eq!(output(&run).await, "word");
-            wall.pass(&engine, 2 * HOUR).await;
+            wall.pass(&engine, 2 * LONG).await;
             assert_eq!(look(&run, "waits").await.entries, 2);
         }
         is_sound(engine.store()).await;
@@ -209,7 +210,7 @@ on_every_store! {
             task.kind == Kind::Parked && task.entries == 2
         })
         .await;
-        wall.pass(&engine, HOUR).await;
+        wall.pass(&engine, LONG).await;
         until("it is parked again", async || {
             let task = look(&run, "waits").await;
             task.kind == Kind::Parked && task.entries == 3
@@ -225,12 +226,12 @@ on_every_store! {
         for what in ["patient", "late any", "late all", "cut sleep"] {
             let (_, wall, engine) = started(&place).await;
             let run = parked(&engine, what).await;
-            wall.pass(&engine, HOUR).await;
+            wall.pass(&engine, LONG).await;
             let status = run.wait().await.unwrap();
             let task = &status.tasks[0];
             assert_eq!((task.kind, task.reason), (Kind::Failed, Some(Reason::WaitTimeout)), "{what}");
             assert_eq!(task.entries, 2, "{what}");
-            engine.shutdown(HOUR).await;
+            engine.shutdown(LONG).await;
         }
     }
 
@@ -289,7 +290,7 @@ on_every_store! {
         let (_, wall, engine) = started(&place).await;
         let run = engine.submit("until noon", "signal").await.unwrap();
         until_is(&run, "waits", Kind::Parked).await;
-        wall.pass(&engine, HOUR).await;
+        wall.pass(&engine, LONG).await;
         let status = run.wait().await.unwrap();
         let task = &status.tasks[0];
         assert_eq!((task.kind, task.reason), (Kind::TimedOut, Some(Reason::Deadline)));
@@ -324,12 +325,12 @@ on_every_store! {
     async fn another_engine_goes_on_with_what_is_parked(place: Place) {
         let (_, wall, engine) = started(&place).await;
         let (signal, time) = (parked(&engine, "signal").await, parked(&engine, "time").await);
-        let report = engine.shutdown(HOUR).await;
+        let report = engine.shutdown(LONG).await;
         assert_eq!(report.handed_back, [], "nothing was left to hand back");
         let scene = Scene::default();
         let next = with_all(wall.on(place.engine()), &scene).start().await.unwrap();
         next.signal(signal.id(), "go", "word").await.unwrap();
-        wall.pass(&next, HOUR).await;
+        wall.pass(&next, LONG).await;
         for (run, wanted) in [(signal, "word"), (time, "time")] {
             let run = next.run(run.id()).await.unwrap();
             assert_eq!(output(&run).await, wanted);
@@ -348,13 +349,13 @@ on_every_store! {
             scene.open("held");
             // Whichever wakes it.
             let _ = run.signal("b", ()).await;
-            wall.pass(&engine, HOUR).await;
+            wall.pass(&engine, LONG).await;
             let status = run.wait().await.unwrap();
             let task = &status.tasks[0];
             assert_eq!((task.kind, task.attempt), (Kind::Failed, 1), "{what}: {task:?}");
             let error = task.error.as_deref().unwrap();
             assert!(named.iter().all(|name| error.contains(name)), "{error}");
-            engine.shutdown(HOUR).await;
+            engine.shutdown(LONG).await;
         }
     }
 
@@ -368,7 +369,7 @@ on_every_store! {
         for run in &runs[..100] {
             run.signal("go", "word").await.unwrap();
         }
-        wall.pass(&engine, HOUR).await;
+        wall.pass(&engine, LONG).await;
         for (number, run) in runs.iter().enumerate() {
             let came = output(run).await;
             assert!(came == "word" || number >= 100 && came == "time", "{number}: {came}");
@@ -413,7 +414,7 @@ on_paused_time! {
         assert_eq!(began.elapsed().as_secs(), 10);
         assert_eq!(look(&short, "waits").await.entries, 1);
         assert_eq!(output(&long).await, "time");
-        assert_eq!(began.elapsed().as_secs(), 3_600);
+        assert_eq!(began.elapsed().as_secs(), LONG.as_secs());
         assert_eq!(look(&long, "waits").await.entries, 2);
     }
 
@@ -422,7 +423,7 @@ on_paused_time! {
         let engine = with_all(place.engine().clock(fake_clock()), &scene).start().await.unwrap();
         let condition = engine.submit("waits", "condition").await.unwrap();
         let either = engine.submit("waits", "condition or signal").await.unwrap();
-        tokio::time::sleep(HOUR).await;
+        tokio::time::sleep(LONG).await;
         for run in [&condition, &either] {
             assert_eq!(look(run, "waits").await.kind, Kind::Deferred);
         }
@@ -441,7 +442,7 @@ on_paused_time! {
         for what in ["signal", "patient", "any", "nested", "all", "time"] {
             runs.push(engine.submit("in memory", what).await.unwrap());
         }
-        tokio::time::sleep(HOUR - Duration::from_secs(60)).await;
+        tokio::time::sleep(LONG - Duration::from_secs(60)).await;
         for run in &runs {
             assert_eq!(look(run, "waits").await.kind, Kind::Deferred);
             for name in ["go", "one", "two"] {
@@ -478,7 +479,7 @@ async fn journey(context: &mut Context<u32>, handle: &TaskHandle) -> Result<Stri
     let stepped = handle.step("step", async { Ok::<_, TaskError>(number + 1) }).await?;
     let child = handle.run_child("leg", stepped).await?;
     handle.sleep(ms(3)).await?;
-    let any = [handle.sleep(HOUR).map(|()| "late".to_owned()), handle.wait_for_signal_as("word")];
+    let any = [handle.sleep(LONG).map(|()| "late".to_owned()), handle.wait_for_signal_as("word")];
     let second: String = handle.wait_any(any).await?;
     assert!(handle.is_slot_held());
     Ok(format!("{first} {} {second}", child.output::<u32>("leg")?))
@@ -524,7 +525,7 @@ async fn has_arrived(engine: &Engine, run: &Run, journeys: usize, what: &str) {
 on_every_store! {
     async fn between_any_two_waits_the_process_may_die_and_each_happens_once(place: Place) {
         let mut journeys = 0;
-        for park_after in [AT_ONCE, HOUR] {
+        for park_after in [AT_ONCE, LONG] {
             for how in [Blown::Before, Blown::After] {
                 for requests in 0..TURNS {
                     let what = format!("{how:?} after {requests} requests, parking after {park_after:?}");
@@ -545,7 +546,7 @@ on_every_store! {
                     let engine = with_journey(place.engine(), park_after).start().await.unwrap();
                     let run = engine.run(id).await.unwrap();
                     has_arrived(&engine, &run, journeys, &what).await;
-                    engine.shutdown(HOUR).await;
+                    engine.shutdown(LONG).await;
                 }
             }
         }
@@ -553,7 +554,7 @@ on_every_store! {
 
     async fn between_any_two_waits_it_may_be_handed_back_and_each_happens_once(place: Place) {
         let mut journeys = 0;
-        for park_after in [AT_ONCE, HOUR] {
+        for park_after in [AT_ONCE, LONG] {
             for how in [Blown::Before, Blown::After] {
                 for requests in 0..TURNS {
                     let what = format!("{how:?} after {requests} requests, parking after {park_after:?}");
@@ -566,7 +567,7 @@ on_every_store! {
                     tokio::select! { () = faulty.blown() => {}, () = done => {} }
                     let shutdown = tokio::spawn({
                         let engine = engine.clone();
-                        async move { engine.shutdown(HOUR).await }
+                        async move { engine.shutdown(LONG).await }
                     });
                     engine.closing().await;
                     faulty.mend();
@@ -577,7 +578,7 @@ on_every_store! {
                     let engine = with_journey(place.engine(), park_after).start().await.unwrap();
                     let run = engine.run(id).await.unwrap();
                     has_arrived(&engine, &run, journeys, &what).await;
-                    engine.shutdown(HOUR).await;
+                    engine.shutdown(LONG).await;
                 }
             }
         }
@@ -585,7 +586,7 @@ on_every_store! {
 
     async fn whatever_request_goes_wrong_each_happens_once(place: Place) {
         let mut journeys = 0;
-        for park_after in [AT_ONCE, HOUR] {
+        for park_after in [AT_ONCE, LONG] {
             for how in [Blown::Fails, Blown::Lost] {
                 for requests in 0..TURNS {
                     let what = format!("{how:?} after {requests} requests, parking after {park_after:?}");
@@ -595,7 +596,7 @@ on_every_store! {
                     faulty.blow_after(requests, how);
                     journeys += 1;
                     has_arrived(&engine, &run, journeys, &what).await;
-                    engine.shutdown(HOUR).await;
+                    engine.shutdown(LONG).await;
                 }
             }
         }
@@ -623,7 +624,7 @@ mod killed {
     async fn a_worker() {
         let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
         let parks = folder.join("parks").exists();
-        let engine = with_journey(in_folder(&folder), if parks { AT_ONCE } else { HOUR });
+        let engine = with_journey(in_folder(&folder), if parks { AT_ONCE } else { LONG });
         let _engine = engine.start().await.unwrap();
         std::future::pending().await
     }
@@ -645,7 +646,7 @@ mod killed {
         if parks {
             std::fs::write(folder.join("parks"), "").unwrap();
         }
-        let engine = with_journey(in_folder(folder), HOUR).queues(["nobody's"]);
+        let engine = with_journey(in_folder(folder), LONG).queues(["nobody's"]);
         let engine = engine.start().await.unwrap();
         let mut runs = Vec::new();
         for _ in 0..JOURNEYS {
@@ -676,7 +677,7 @@ mod killed {
         for run in &runs {
             has_arrived(&engine, run, JOURNEYS, "killed").await;
         }
-        engine.shutdown(HOUR).await;
+        engine.shutdown(LONG).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use super::faults::{Blown, Faulty};
 use super::gates::{Process, is_sound};
 use super::scene::{Scene, look, until_is, until_quiet};
-use super::support::{Place, on_every_store, within};
+use super::support::{Place, on_every_store};
 use std::time::Duration;
 use tidegate::{
     Backoff, Context, Engine, EngineBuilder, Run, RunOutcome, SlotPool, Task, TaskError,

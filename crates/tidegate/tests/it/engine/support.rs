@@ -1,5 +1,6 @@
 //! Engines on each store, and ways to wait for what is to come.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::{Engine, EngineBuilder};
@@ -75,21 +76,29 @@ macro_rules! on_every_store {
             async fn test($place: Place) $body
 
             $(#[$attribute])*
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn memory() {
-                within(test(Place::memory())).await;
+            #[test]
+            fn memory() {
+                crate::engine::support::run_on_two_threads(Box::pin(test(Place::memory())));
             }
 
             $(#[$attribute])*
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            #[test]
             #[cfg(feature = "sqlite")]
-            async fn sqlite() {
-                within(test(Place::sqlite())).await;
+            fn sqlite() {
+                crate::engine::support::run_on_two_threads(Box::pin(test(Place::sqlite())));
             }
         }
     )*};
 }
 pub(crate) use on_every_store;
+
+/// Runs a test on a runtime with two threads. One function for all tests: a runtime that is compiled
+/// anew for each of a thousand takes the compiler a while.
+pub(crate) fn run_on_two_threads(test: Pin<Box<dyn Future<Output = ()>>>) {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(within(test));
+}
 
 /// A test that hangs is a failure.
 pub(crate) async fn within<T>(test: impl Future<Output = T>) -> T {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::scene::until_is;
-use crate::engine::support::{Place, on_every_store, within};
+use crate::engine::support::{Place, on_every_store};
 use crate::support::Inside;
 use serde_json::json;
 use tidegate::engine::{Kind, RunsPage};

@@ -1,7 +1,7 @@
 //! How limits come to be and change, and what is refused.
 
 use super::*;
-use crate::engine::support::{Place, on_every_store, within};
+use crate::engine::support::{Place, on_every_store};
 use tidegate::engine::{LimitError, StartError};
 use tidegate::{Limit, LimitUse};
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::gates::Process;
 use crate::engine::scene::{Wall, look, until_is, until_quiet};
-use crate::engine::support::{Place, on_every_store, within};
+use crate::engine::support::{Place, on_every_store};
 use crate::support::ms;
 use serde_json::json;
 use tidegate::engine::{Kind, Reason};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::scene::{Wall, look, until_is};
-use crate::engine::support::{Place, on_every_store, within};
+use crate::engine::support::{Place, on_every_store};
 use tidegate::engine::{Kind, Reason, RunState};
 use tidegate::{Limit, TaskHandle};
 

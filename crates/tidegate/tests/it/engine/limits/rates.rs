@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::gates::{Process, fake_clock, on_paused_time};
 use crate::engine::scene::Wall;
-use crate::engine::support::{Place, on_every_store, within};
+use crate::engine::support::{Place, on_every_store};
 use serde_json::json;
 use tidegate::{Limit, LimitUse, Timestamp};
 use tokio::time::Instant;
