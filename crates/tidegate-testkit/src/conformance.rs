@@ -22,17 +22,22 @@ pub trait Harness: Send {
     fn reopen(&mut self) -> Later<'_, ()>;
 }
 
+/// A part of a test, which stays on its thread.
+pub type TestPart<'p, T> = Pin<Box<dyn Future<Output = T> + 'p>>;
+
 /// Runs one case on a new store, and looks afterwards whether the store is sound.
+///
+/// It takes boxed futures, so that it is compiled once and not for every case.
 ///
 /// # Panics
 /// If the case does, or if the store contradicts itself.
-pub fn check<H: Harness + 'static>(
-    open: impl AsyncFnOnce() -> H,
-    case: impl AsyncFnOnce(&mut World),
+pub fn check(
+    open: fn() -> TestPart<'static, Box<dyn Harness>>,
+    case: for<'w> fn(&'w mut World) -> TestPart<'w, ()>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime can be built").block_on(async {
-        let mut world = World::new(Box::new(open().await));
+        let mut world = World::new(open().await);
         case(&mut world).await;
         world.finish().await;
     });
@@ -513,10 +518,14 @@ macro_rules! conformance {
         }
     };
     (@cases $open:expr; $($area:ident: $($case:ident)+;)+) => {
+        fn open_store() -> $crate::TestPart<'static, Box<dyn $crate::Harness>> {
+            Box::pin(async { Box::new(($open)().await) as Box<dyn $crate::Harness> })
+        }
+
         $($(
             #[test]
             fn $case() {
-                $crate::check($open, $crate::cases::$area::$case);
+                $crate::check(open_store, |world| Box::pin($crate::cases::$area::$case(world)));
             }
         )+)+
     };

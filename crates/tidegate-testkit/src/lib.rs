@@ -26,7 +26,7 @@ pub mod simulation;
 mod world;
 
 pub use clock::FakeClock;
-pub use conformance::{Harness, Later, check};
+pub use conformance::{Harness, Later, TestPart, check};
 pub use faulty::{Fault, Faulty, Held};
 #[doc(hidden)]
 pub use forward::forwarded;

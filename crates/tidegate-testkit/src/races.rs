@@ -12,7 +12,7 @@
 pub mod cases;
 mod party;
 
-use crate::{Harness, World};
+use crate::{Harness, TestPart, World};
 use party::{Party, PartyControl, PartyStage, PointKind};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::store::{Reply, Request, Store};
@@ -63,8 +63,8 @@ impl Meeting {
 }
 
 impl Race {
-    async fn prepare_race<H: ConnectHarness + 'static>(
-        harness: H,
+    async fn prepare_race(
+        harness: Box<dyn ConnectHarness>,
         first: usize,
         interleaving: Interleaving,
     ) -> Self {
@@ -73,7 +73,7 @@ impl Race {
             let control = Arc::new(PartyControl::new(party, commits.clone()));
             Party { connection: harness.connect(control.clone()), control }
         });
-        let mut world = World::new(Box::new(harness));
+        let mut world = World::new(harness);
         world.use_connection(parties[1 - first].connection.clone());
         Race { world, parties, commits, first, interleaving, was_paused: None }
     }
@@ -159,9 +159,9 @@ impl Drop for Race {
 ///
 /// # Panics
 /// If the race comes out in a way that it must not, or the store contradicts itself afterwards.
-pub fn check_race<H: ConnectHarness + 'static>(
-    open: impl AsyncFn() -> H,
-    case: impl AsyncFn(&mut Race),
+pub fn check_race(
+    open: fn() -> TestPart<'static, Box<dyn ConnectHarness>>,
+    case: for<'r> fn(&'r mut Race) -> TestPart<'r, ()>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime can be built").block_on(async {
@@ -236,10 +236,14 @@ macro_rules! races {
         }
     };
     (@cases $open:expr; $($case:ident)+) => {
+        fn open_store() -> $crate::TestPart<'static, Box<dyn $crate::ConnectHarness>> {
+            Box::pin(async { Box::new(($open)().await) as Box<dyn $crate::ConnectHarness> })
+        }
+
         $(
             #[test]
             fn $case() {
-                $crate::check_race($open, $crate::race_cases::$case);
+                $crate::check_race(open_store, |race| Box::pin($crate::race_cases::$case(race)));
             }
         )+
     };
