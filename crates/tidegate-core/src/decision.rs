@@ -21,22 +21,24 @@ mod retry;
 mod settle;
 mod submit;
 mod waits;
+mod writes;
 
-use crate::delta::TaskWrite;
 use crate::error_text::cut_error;
 use crate::graph::{OnFailure, Outcome, Standing, TaskIndex};
 use crate::keys::KeyMap;
-use crate::lifecycle::{CancelledBy, Event, Kind, Life, Reason, State, WorkerId};
+use crate::lifecycle::{CancelledBy, Event, Kind, Life, State, WorkerId};
 use crate::limit::LimitKey;
 use crate::plan::Plan;
 use crate::rows::{Head, Owned, Payload, Row};
 use crate::store::{
-    Applied, Bytes, Change, Claim, Clock, Ended, Happened, NewRun, Operation, OperationOutcome,
-    RECOVER_MAX, Record, Reply, Request, RunKey, Scope, TaskKey, Told,
+    Applied, Bytes, Change, Claim, Clock, Ended, NewRun, Operation, OperationOutcome, RECOVER_MAX,
+    Reply, Request, RunKey, Scope, TaskKey, Told,
 };
 use crate::want::{Known, Loader, LookUps, ServedTasks};
 use crate::{RunId, Timestamp};
-pub use claim::{Decision, Fill, complete_reply};
+pub(crate) use claim::count_wanted;
+pub use claim::{Decision, Fill, complete_reply, fill_wants};
+pub(crate) use limits::count_opened;
 use overlay::Overlay;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -44,7 +46,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Alarms that one request looks at, so that a request stays short.
-const DUE_MAX: u32 = 1_000;
+pub(crate) const DUE_MAX: u32 = 1_000;
 
 /// Parked tasks that one request wakes although the worker does not want as many. The others are woken when
 /// somebody can take them: then they are written once, and not first as ready.
@@ -145,9 +147,8 @@ struct Taking<'t, L> {
     new_keys: HashMap<(Arc<str>, &'t str, &'t str), RunKey>,
     /// Runs that tasks have begun in this request.
     new_items: Vec<(RunId, usize)>,
-    /// By queue, how many runs were added to those that wait; where there is no room, as many as
-    /// there may be.
-    waiting: HashMap<Arc<str>, u32>,
+    /// By queue, how many runs wait, with those of this request; counted up to the bound.
+    waiting: HashMap<Arc<str>, i64>,
     /// What the bodies of claimed tasks are given, in the order of the answer's.
     inputs: Vec<claim::InputsFrom>,
     /// Limits that were looked at, as they stand.
@@ -403,60 +404,6 @@ impl<'t, L: Loader> Taking<'t, L> {
         Ok(())
     }
 
-    /// The record of an end: of the task, or of an entry.
-    fn make_record(&mut self, at: usize, event: &Event, to: &Life, error: Option<&str>) {
-        let Task { row, run, .. } = &self.tasks[at];
-        let Some((what, reason)) = happened(&row.life, event, to) else { return };
-        let (worker, begun_at) = match &row.life.state {
-            State::Running { worker, activity, .. } => (Some(*worker), activity.begun_at()),
-            _ => (None, None),
-        };
-        let record = Record {
-            seq: 0,
-            at: self.now,
-            run: row.run(),
-            run_id: self.head(*run).id,
-            task: row.index,
-            what,
-            reason,
-            attempt: row.life.attempt,
-            entry: row.life.entries,
-            worker,
-            begun_at,
-            active: to.active.max(row.life.active),
-            error: error.map(str::to_owned),
-        };
-        self.answer.plans.push(self.tasks[at].row.plan.clone());
-        self.rows.add_record(record);
-    }
-
-    /// Moves the rows that have changed into the delta.
-    fn gather_tasks(&mut self) {
-        let now = self.now;
-        let changed = self.tasks.iter().filter(|task| task.dirty).count();
-        let mut writes = Vec::with_capacity(changed);
-        // From the last on: the first task of a run, with its head, stands before the others.
-        while let Some(Task { row, run, dirty, stood_still }) = self.tasks.pop() {
-            if !dirty {
-                continue;
-            }
-            let head = match &row.head {
-                Some(head) => head,
-                None => self.head(run),
-            };
-            let mut place = row.place(head, now, stood_still);
-            if !stood_still.is_zero() && row.life.queues_since(&row.planned().rules).is_some() {
-                // While it stands still its time-out moves on with the clock.
-                place.alarm = place.alarm.map(|alarm| alarm.max(now + PAUSED_LOOK));
-            }
-            let (queue, is_run_ended) = (head.queue.clone(), head.ended.is_some());
-            let is_new = self.runs[run].new.is_some();
-            writes.push(TaskWrite { row, place, queue, is_run_ended, is_new });
-        }
-        writes.reverse();
-        self.rows.delta.tasks = writes;
-    }
-
     /// Where the task is among those looked at.
     fn task(&mut self, key: TaskKey) -> Result<Option<usize>, L::Stop> {
         if let Some(&at) = self.task_at.get(&key) {
@@ -585,28 +532,4 @@ pub(crate) fn standing(life: &Life) -> Standing {
 /// Whether a task stands so that the runs it has begun are not wanted any more.
 pub(crate) fn parent_failed(life: &Life) -> bool {
     life.state.kind().is_terminal() && life.state.kind() != Kind::Succeeded
-}
-
-/// What is to be recorded of a change, if anything: the end of the task or of an entry.
-fn happened(from: &Life, event: &Event, to: &Life) -> Option<(Happened, Option<Reason>)> {
-    let entered = match &from.state {
-        State::Running { activity, .. } => activity.begun_at().is_some(),
-        _ => false,
-    };
-    Some(match (&to.state, event) {
-        (State::Succeeded, Event::TakeOver) => (Happened::TakenOver, None),
-        (State::Succeeded, _) => (Happened::Succeeded, None),
-        (State::Skipped, _) => (Happened::Skipped, Some(Reason::Upstream)),
-        (&State::Failed(reason), _) => (Happened::Failed, Some(reason)),
-        (&State::TimedOut(reason), _) => (Happened::TimedOut, Some(reason)),
-        (&State::Cancelled(reason), _) => (Happened::Cancelled, Some(reason)),
-        (State::Ready { .. }, Event::Fail { failure, .. }) => {
-            (Happened::Retried, Some(failure.reason()))
-        }
-        (State::Ready { .. }, Event::Snooze { .. }) => (Happened::Snoozed, None),
-        (State::Ready { .. }, Event::HandBack { .. }) if entered => (Happened::HandedBack, None),
-        (State::Ready { .. }, Event::Recover) if entered => (Happened::Recovered, None),
-        (State::Parked { .. }, _) => (Happened::Parked, None),
-        _ => return None,
-    })
 }

@@ -23,6 +23,7 @@
 //! - A worker that closes and has nothing to report wants nothing more of the store.
 
 mod failed_request;
+mod own_task;
 mod reconcile;
 mod reentry;
 mod words;
@@ -31,13 +32,13 @@ pub use reentry::SNOOZE_MIN;
 pub use words::{End, Input, Readings, Said, SubmitError, Ticket, Todo};
 
 use crate::Timestamp;
-use crate::graph::TaskIndex;
 use crate::lifecycle::{Event, Fence, State, WorkerId};
 use crate::store::{
     Applied, CHILD_DEPTH_MAX, Change, Claim, Claimed, Clock, Happened, NewRun, Operation, Record,
     Reply, Request, RequestId, RunKey, TaskKey,
 };
 use crate::wait::{Awaited, WaitKind, WaitOp};
+use own_task::{OwnTask, Phase, Stops};
 use reentry::DroppedTasks;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -100,39 +101,6 @@ pub struct Dispatcher {
     /// The numbers of these that are counted; the others are read off.
     readings: Readings,
     todos: Vec<Todo>,
-}
-
-/// A task of this worker.
-#[derive(Debug)]
-struct OwnTask {
-    index: TaskIndex,
-    fence: Fence,
-    phase: Phase,
-    /// How many tasks come after it and may become ready with its end.
-    children: u32,
-    /// Whether it has asked for something of its waits.
-    asks: bool,
-    /// What the store has not been told.
-    untold: Option<Box<Change>>,
-    /// Whether it was asked to stop.
-    stops: Option<Stops>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Claimed and not begun.
-    Ahead,
-    Active,
-    Deferred,
-    Over,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stops {
-    /// The worker closes.
-    HandBack,
-    /// The store has told it to.
-    Told,
 }
 
 /// How a task is handed back: dropped, or only if it has not begun.
@@ -454,7 +422,7 @@ impl Dispatcher {
         if task.untold.is_none() {
             self.talking.push_back(key);
         }
-        task.untold.get_or_insert_with(|| Box::new(Change::none(key, task.index, task.fence)))
+        task.make_change(key)
     }
 
     /// The next request to hand in, if there is reason for one. `reserve` keeps up to so many units of
@@ -717,18 +685,7 @@ impl Dispatcher {
     fn take_up(&mut self, claimed: Box<Claimed>) {
         let key = claimed.key;
         let begun = claimed.life.state.kind() == crate::lifecycle::Kind::Active;
-        let children = claimed.plan.graph().children(claimed.index).len() as u32;
-        // Whoever waits for its run as a row may become ready with its end.
-        let children = children + u32::from(claimed.awaited);
-        let task = OwnTask {
-            index: claimed.index,
-            fence: claimed.life.fence,
-            phase: if begun { Phase::Active } else { Phase::Ahead },
-            children,
-            asks: false,
-            untold: None,
-            stops: None,
-        };
+        let task = OwnTask::new(&claimed);
         self.tasks.insert(key, task);
         if self.closing || self.stopped.contains_key(&key.run(claimed.index)) {
             // It came with the answer to a request from before; its body is not entered any more.

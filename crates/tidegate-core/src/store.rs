@@ -9,15 +9,19 @@
 //! Deliberately absent: time (it comes with each request), retries after errors (the caller's), any
 //! notion of a lost answer (a request may be repeated, and says so).
 
+mod changes;
+
+pub use changes::{Applied, Change};
+
 use crate::audit::{Repair, Rule};
 use crate::explain::Looked;
 use crate::graph::{RunOutcome, TaskIndex};
-use crate::lifecycle::{Event, Fence, Kind, Life, Reason, State, WorkerId};
+use crate::lifecycle::{Fence, Kind, Life, Reason, State, WorkerId};
 use crate::limit::{Limit, LimitState};
 use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
 use crate::rows::{Owned, Payload};
-use crate::wait::{NewSignal, WaitAnswer, WaitId, WaitOp, Waiting};
+use crate::wait::{NewSignal, WaitAnswer, WaitId, Waiting};
 pub use crate::wakeup::Wakeup;
 use crate::want::TaskGroup;
 use crate::{RunId, TaskExecutionId, Timestamp};
@@ -265,66 +269,6 @@ impl Request {
             prune: None,
         }
     }
-}
-
-/// What happened to a task, one thing after the other, since the store last heard of it.
-#[derive(Debug, Clone)]
-pub struct Change {
-    /// Which.
-    pub task: TaskKey,
-    /// Its place in the plan of its run. With it the number of the run is known before the task is
-    /// loaded.
-    pub index: TaskIndex,
-    /// By which right.
-    pub fence: Fence,
-    /// What it wants of its waits; it comes before the events.
-    pub waits: Vec<WaitOp>,
-    /// What happened to it.
-    pub events: Vec<Event>,
-    /// Of a task that parks: the waits it parks on.
-    pub parks_on: Vec<WaitId>,
-    /// What it returned, stored if it succeeds.
-    pub output: Option<Bytes>,
-    /// What it has put into the context, stored if it succeeds.
-    pub inserts: Option<Bytes>,
-    /// Why it failed, in words. Of a text longer than [`ERROR_MAX`](crate::ERROR_MAX) the beginning is
-    /// stored, and that it was cut.
-    pub error: Option<String>,
-}
-
-impl Change {
-    /// Nothing yet.
-    pub fn none(task: TaskKey, index: TaskIndex, fence: Fence) -> Self {
-        let (waits, events, parks_on) = (Vec::new(), Vec::new(), Vec::new());
-        let (output, inserts, error) = (None, None, None);
-        Change { task, index, fence, waits, events, parks_on, output, inserts, error }
-    }
-
-    /// This and nothing else.
-    ///
-    /// # Panics
-    /// If it is nothing that a worker says.
-    pub fn new(task: TaskKey, index: TaskIndex, event: Event) -> Self {
-        let fence = event.shown_fence().expect("a worker shows its fence");
-        Change { events: vec![event], ..Change::none(task, index, fence) }
-    }
-
-    /// Whether there is nothing in it.
-    pub fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.waits.is_empty()
-    }
-}
-
-/// What became of a change.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Applied {
-    /// It is written.
-    Yes,
-    /// Somebody else was first; nothing of it is written.
-    Lost {
-        /// How the task stands; `None` if there is no such task.
-        actual: Option<Life>,
-    },
 }
 
 /// A run to begin.

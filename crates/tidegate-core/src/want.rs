@@ -6,9 +6,13 @@
 //! Because nothing is written before the end, every answer is that of the beginning of the request,
 //! whenever it is asked for.
 
+mod foresight;
+mod known;
 mod look_ups;
 mod stored;
 
+pub use foresight::Foresight;
+pub use known::Known;
 pub(crate) use look_ups::LookUps;
 pub use stored::{
     AuditWant, FiledKey, FiledTask, SideTable, StoredLimit, StoredSignal, StoredTask,
@@ -24,7 +28,7 @@ use crate::rows::{Owned, Payload, Row};
 use crate::store::{Bytes, Happened, Knows, Record, RunKey, Scope, TaskKey, WhyUnserved};
 use crate::wait::{WaitId, Waiting};
 use crate::{RunId, Timestamp};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,7 +109,7 @@ pub enum Want {
         max_weight: u32,
         /// Only those of runs that a task waits for.
         only_awaited: bool,
-        /// Pauses that the request changes: they count.
+        /// Pauses of queues and of the store that the request changes: they count.
         pauses: Vec<PauseChange>,
         /// At most this many.
         max: u32,
@@ -332,40 +336,6 @@ pub enum Loaded {
     WorkerIds(Vec<WorkerId>),
     Numbers(Vec<i64>),
     TaskRanges(Vec<Range<TaskKey>>),
-}
-
-/// What was loaded for a request before it is decided.
-///
-/// Answers are those of one instant. A decision with everything known gives the same as one that loads
-/// as it goes.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Known(HashMap<Want, Loaded>);
-
-impl Known {
-    /// Nothing yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds an answer.
-    pub fn add_answer(&mut self, want: Want, loaded: Loaded) {
-        self.0.insert(want, loaded);
-    }
-
-    /// The answer to a want, if it is known.
-    pub fn find_answer(&self, want: &Want) -> Option<&Loaded> {
-        self.0.get(want)
-    }
-
-    /// How many answers are known.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 /// The queues that a worker serves and the tasks that it knows.

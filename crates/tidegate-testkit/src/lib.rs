@@ -6,6 +6,8 @@
 //! - [`Faulty`]: a store that fails, loses its answer or keeps it back, on demand.
 //! - [`decide_with_misses`]: a request decided through a loader that cannot answer every want;
 //!   [`MissingDecider`], [`ComparingDecider`]: a memory store that decides so, or in several ways.
+//! - [`decide_in_trips`]: a request decided as by a store over a network, which loads many wants in one
+//!   trip; [`TripDecider`]: a memory store that decides so, and counts the trips.
 //! - [`plan`] and its shapes ([`one`], [`chain`], [`diamond`], [`fan`]): workflows in a line.
 //! - [`races!`]: the races of two connections that every store must decide, one call per store too.
 //! - [`simulation`]: several workers and faults by chance, the same for the same seed.
@@ -23,6 +25,7 @@ mod plans;
 mod races;
 mod replay;
 pub mod simulation;
+mod trips;
 mod world;
 
 pub use clock::FakeClock;
@@ -35,4 +38,5 @@ pub use plans::{Sketch, chain, diamond, fan, one, plan};
 #[doc(hidden)]
 pub use races::cases as race_cases;
 pub use races::{ConnectHarness, Meeting, Race, check_race};
+pub use trips::{TripCount, TripDecider, decide_in_trips};
 pub use world::{QUEUE, World, ask, change, claim, time_of, waits_of};

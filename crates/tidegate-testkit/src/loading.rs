@@ -2,10 +2,12 @@
 //!
 //! - [`decide_with_misses`]: decides through a loader that cannot answer every want, as a store does that
 //!   cannot read in the middle of its transaction.
-//! - [`MissingDecider`]: a memory store decides every request so, with misses by chance.
+//! - [`MissingDecider`]: a memory store decides every request so, with misses by chance, or as a store over
+//!   a network does ([`decide_in_trips`]).
 //! - [`ComparingDecider`]: a memory store decides every request in several ways, which must give the same.
 
 use crate::simulation::chance::Chance;
+use crate::trips::decide_in_trips;
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -95,20 +97,25 @@ pub struct MissingDecider {
     chance: Mutex<Chance>,
     /// Of this many wants one is missing; 1: all are.
     one_in: u32,
+    /// Wants are loaded in trips, as they are foreseen.
+    in_trips: bool,
 }
 
 impl MissingDecider {
     /// A decider for this seed. With every fourth seed a request begins with nothing known and every
-    /// want is missing.
+    /// want is missing, with every other fourth one it begins with the wants that are foreseen.
     pub fn new(seed: u64) -> Self {
         let mut chance = Chance::new(!seed);
         let one_in = if seed.is_multiple_of(4) { 1 } else { chance.small(2, 9) };
-        MissingDecider { chance: Mutex::new(chance), one_in }
+        MissingDecider { chance: Mutex::new(chance), one_in, in_trips: seed % 4 == 1 }
     }
 }
 
 impl Decider for MissingDecider {
     fn decide_request(&self, request: &Request, loader: &mut AnyLoader<'_>) -> Decision {
+        if self.in_trips {
+            return decide_in_trips(request, loader).0;
+        }
         let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
         decide_with_misses(request, loader, |_| chance.one_in(self.one_in))
     }
@@ -119,8 +126,8 @@ impl Decider for MissingDecider {
 /// A property of decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecisionProperty {
-    /// A decision that loads as it goes, one that begins with nothing known, one that misses by chance and
-    /// one with everything known are equal.
+    /// A decision that loads as it goes, one that begins with nothing known, one that misses by chance, one
+    /// that loads foreseen wants in trips and one with everything known are equal.
     AnyLoading,
     /// Two decisions on the same known rows are equal.
     Repetition,
@@ -174,6 +181,8 @@ impl ComparingDecider {
         assert_same(&with_nothing, expected, "begins with nothing known", request);
         let with_some = decide_with_misses(request, recorder, |_| chance.one_in(one_in));
         assert_same(&with_some, expected, "misses by chance", request);
+        let (in_trips, _) = decide_in_trips(request, recorder);
+        assert_same(&in_trips, expected, "loads foreseen wants in trips", request);
         let with_all = decide_known(request, recorder.to_known());
         assert_same(&with_all, expected, "has everything known", request);
     }
@@ -187,6 +196,8 @@ impl Decider for ComparingDecider {
         if recorder.wants.len() > COMPARED_MAX {
             return decision;
         }
+        // Wants that were only foreseen are not among them.
+        let asked = recorder.wants.clone();
         if self.has_property(DecisionProperty::AnyLoading) {
             self.compare_loadings(request, &mut recorder, &decision);
         }
@@ -195,8 +206,8 @@ impl Decider for ComparingDecider {
             assert_same(&again, &once, "decides again", request);
         }
         if self.has_property(DecisionProperty::AppliedDelta) {
-            let answers = describe_answers(&recorder.wants, &decision.delta, recorder.loader);
-            *self.lock_overlaid() = (recorder.wants, answers);
+            let answers = describe_answers(&asked, &decision.delta, recorder.loader);
+            *self.lock_overlaid() = (asked, answers);
         }
         decision
     }
@@ -214,8 +225,8 @@ impl Decider for ComparingDecider {
 }
 
 /// Decides with everything known.
-fn decide_known(request: &Request, known: Known) -> Decision {
-    match decide(request, known, &mut EmptyLoader) {
+fn decide_known(request: &Request, mut known: Known) -> Decision {
+    match decide(request, Known::new(), &mut known) {
         Ok(decision) => decision,
         Err(want) => panic!("a decision on the same rows has another want: {want:?}"),
     }
@@ -227,17 +238,6 @@ fn assert_same(decision: &Decision, expected: &Decision, difference: &str, reque
         "a decision that {difference} differs\nrequest: {request:#?}\n\
          decision: {decision:#?}\nexpected: {expected:#?}"
     );
-}
-
-/// A loader that answers nothing.
-struct EmptyLoader;
-
-impl Loader for EmptyLoader {
-    type Stop = Want;
-
-    fn load(&mut self, want: &Want) -> Result<Loaded, Want> {
-        Err(want.clone())
-    }
 }
 
 /// A loader that keeps each answer and gives the same for the same want.

@@ -1,6 +1,7 @@
 //! A store, a clock and everybody who uses them, in one hand.
 
 pub mod ask;
+pub mod change;
 mod connection;
 
 use crate::replay::{self, Subject};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::audit::Repair;
 use tidegate_core::graph::TaskIndex;
-use tidegate_core::lifecycle::{Event, Failure, Kind, Life, WorkerId};
+use tidegate_core::lifecycle::{Kind, Life, WorkerId};
 use tidegate_core::limit::{Limit, LimitKey, LimitState};
 use tidegate_core::plan::Plan;
 use tidegate_core::retention::{Prune, Pruned};
@@ -543,106 +544,6 @@ pub fn time_of(request: &Request) -> Timestamp {
     match request.clock {
         Clock::Given(now) => now,
         Clock::Store => panic!("the harness gives each request its time"),
-    }
-}
-
-/// What a worker says of a task that it has claimed.
-pub mod change {
-    use super::*;
-
-    /// The body is entered.
-    pub fn begin(task: &Claimed) -> Change {
-        Change::new(task.key, task.index, Event::Begin { fence: task.life.fence })
-    }
-
-    /// The body returned.
-    pub fn succeed(task: &Claimed) -> Change {
-        Change::new(task.key, task.index, Event::Succeed { fence: task.life.fence })
-    }
-
-    /// The body returned this, and has put that into the context.
-    pub fn succeed_with(task: &Claimed, output: &str, inserts: &str) -> Change {
-        let bytes = |text: &str| Some(Bytes::from(text.as_bytes()));
-        Change { output: bytes(output), inserts: bytes(inserts), ..succeed(task) }
-    }
-
-    /// The body failed in this way; no chance in its back-off.
-    pub fn fail_by(task: &Claimed, failure: Failure, permanent: bool) -> Change {
-        let fence = task.life.fence;
-        Change::new(task.key, task.index, Event::Fail { fence, failure, permanent, chance: 0.5 })
-    }
-
-    /// The body returned an error.
-    pub fn fail(task: &Claimed) -> Change {
-        fail_by(task, Failure::Error, false)
-    }
-
-    /// The body wants to be run again later.
-    pub fn snooze(task: &Claimed, delay: Duration) -> Change {
-        Change::new(task.key, task.index, Event::Snooze { fence: task.life.fence, delay })
-    }
-
-    /// The body waits in memory, after having computed for so long.
-    pub fn defer(task: &Claimed, active: Duration, wait: &str) -> Change {
-        let (fence, wait) = (task.life.fence, wait.to_owned());
-        Change::new(task.key, task.index, Event::Defer { fence, active, wait })
-    }
-
-    /// The body goes on.
-    pub fn resume(task: &Claimed) -> Change {
-        Change::new(task.key, task.index, Event::Resume { fence: task.life.fence })
-    }
-
-    /// The body asks for these.
-    pub fn asks(task: &Claimed, ops: impl IntoIterator<Item = WaitOp>) -> Change {
-        Change {
-            waits: ops.into_iter().collect(),
-            ..Change::none(task.key, task.index, task.life.fence)
-        }
-    }
-
-    /// The body has stored a step.
-    pub fn step(task: &Claimed) -> Change {
-        Change::new(task.key, task.index, Event::Step { fence: task.life.fence })
-    }
-
-    /// The body waits as a row, until this time or for a signal that nobody sends.
-    pub fn park(task: &Claimed, wake: Option<Timestamp>) -> Change {
-        match wake {
-            Some(_) => park_on(task, wake, []),
-            None => {
-                let op = ask::signal("what nobody sends", 0);
-                let on = [WaitId::new(WaitKind::Signal, "what nobody sends", 0)];
-                Change { waits: vec![op], ..park_on(task, None, on) }
-            }
-        }
-    }
-
-    /// The body waits as a row, until this time or for the first of these.
-    pub fn park_on(
-        task: &Claimed,
-        wake: Option<Timestamp>,
-        on: impl IntoIterator<Item = WaitId>,
-    ) -> Change {
-        let (fence, active, wait) = (task.life.fence, Duration::from_secs(2), String::from("time"));
-        let event = Event::Park { fence, active, wake, wait };
-        Change { parks_on: on.into_iter().collect(), ..Change::new(task.key, task.index, event) }
-    }
-
-    /// The worker gives it back.
-    pub fn hand_back(task: &Claimed) -> Change {
-        let (fence, active) = (task.life.fence, Duration::from_secs(3));
-        Change::new(task.key, task.index, Event::HandBack { fence, active, pause: Duration::ZERO })
-    }
-
-    /// The body is gone because it was told to stop.
-    pub fn stopped(task: &Claimed) -> Change {
-        Change::new(task.key, task.index, Event::Stopped { fence: task.life.fence })
-    }
-
-    /// The same, with what went wrong in words.
-    pub fn with_error(change: Change, error: &str) -> Change {
-        Change { error: Some(error.to_owned()), ..change }
     }
 }
 

@@ -162,9 +162,7 @@ impl<L: Loader> Taking<'_, L> {
         let (claim, now) = (&self.request.claim, self.now);
         let only_awaited = left.room == 0;
         let mut found = Vec::new();
-        let mut changed = 0;
         for Task { row, run, .. } in self.tasks.iter().filter(|task| task.dirty) {
-            changed += u32::from(self.runs[*run].new.is_none());
             let State::Ready { since, due } = row.life.state else { continue };
             let first = &self.tasks[self.runs[*run].first].row;
             let head = first.head.as_ref().expect("the first task of a run carries its head");
@@ -182,16 +180,31 @@ impl<L: Loader> Taking<'_, L> {
                 found.push((row.order(head, since.max(due)), row.key));
             }
         }
-        // One more than is wanted says whether there is more. Those that changed in this request may
-        // be among what the store finds, as they were; they are left out.
-        let wanted = claim.units.saturating_add(claim.ahead).saturating_add(1);
-        let wanted = wanted.saturating_add(changed).saturating_add(limited);
-        let stored = self.rows.find_ready(worker, claim.heaviest, only_awaited, wanted)?;
-        let cut = stored.len() as u64 >= u64::from(wanted);
-        let is_dirty =
-            |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);
-        found.extend(stored.into_iter().filter(|(_, task)| !is_dirty(task)));
-        Ok((found, cut))
+        let wanted = count_wanted(claim).saturating_add(limited);
+        let mut max = wanted;
+        loop {
+            let mut stored = self.rows.find_ready(worker, claim.heaviest, only_awaited, max)?;
+            let cut = stored.len() as u64 >= u64::from(max);
+            // Tasks that changed in this request may be among those that the store finds, as they
+            // were; they are left out, and others stand behind them.
+            stored.retain(|(_, task)| !self.is_dirty(*task));
+            if !cut || stored.len() as u64 >= u64::from(wanted) {
+                found.extend(stored);
+                return Ok((found, cut));
+            }
+            max = wanted.saturating_add(self.count_changed());
+        }
+    }
+
+    /// Whether a task was looked at and has changed.
+    pub(super) fn is_dirty(&self, task: TaskKey) -> bool {
+        self.task_at.get(&task).is_some_and(|&at| self.tasks[at].dirty)
+    }
+
+    /// How many stored tasks have changed.
+    pub(super) fn count_changed(&self) -> u32 {
+        let is_changed = |task: &&Task| task.dirty && self.runs[task.run].new.is_none();
+        self.tasks.iter().filter(is_changed).count() as u32
     }
 
     /// A claimed task. The inputs of its body are filled in when everything is written.
@@ -239,6 +252,11 @@ impl<L: Loader> Taking<'_, L> {
         }
         Ok(InputsFrom { run: key, input, absent, item })
     }
+}
+
+/// How many ready tasks a claim looks for: one more than it takes says whether there are more.
+pub(crate) fn count_wanted(claim: &Claim) -> u32 {
+    claim.units.saturating_add(claim.ahead).saturating_add(1)
 }
 
 /// The outcome of a request.
@@ -312,6 +330,33 @@ pub fn complete_reply<L: Loader>(
     };
     reply.alarm = alarm;
     Ok(())
+}
+
+/// The wants of [`complete_reply`], so that a store can load them in the trip in which it applies the
+/// delta, behind it.
+pub fn fill_wants(reply: &Reply, fill: &Fill) -> Vec<Want> {
+    let mut wants = vec![Want::NextAlarm];
+    wants.extend(fill.reconciled.map(|worker| Want::OwnedBy { worker, max: u32::MAX }));
+    let mut last = None;
+    for (claimed, from) in reply.claimed.iter().zip(&fill.inputs) {
+        let (graph, task, run) = (claimed.given.plan.graph(), claimed.given.task, from.run);
+        wants.extend(from.item.map(|item| Want::Payload(item, Payload::Item)));
+        // Items are given the same but for the item.
+        if last.replace(run.task(task)) == Some(run.task(task)) {
+            continue;
+        }
+        if from.input.is_none() {
+            wants.push(Want::Payload(run.task(TaskIndex::from_u32(0)), Payload::Input));
+        }
+        for &parent in graph.parents(task) {
+            wants.push(Want::Payload(run.task(parent), Payload::Output));
+        }
+        if !graph.parents(task).is_empty() {
+            let ancestors = graph.ancestors(task).into_iter();
+            wants.extend(ancestors.map(|above| Want::Payload(run.task(above), Payload::Inserts)));
+        }
+    }
+    wants
 }
 
 fn read_payload<L: Loader>(

@@ -16,7 +16,7 @@ use crate::delta::RateEvent;
 use crate::lifecycle::{Kind, Life, State};
 use crate::limit::{self, Hold, Limit, LimitKey, Room};
 use crate::rows::Payload;
-use crate::store::{OperationOutcome, TaskKey};
+use crate::store::OperationOutcome;
 use crate::want::{Loader, LookUps};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -273,9 +273,7 @@ impl<L: Loader> Taking<'_, L> {
             self.rows.set_limit_alarm(limit, None);
         }
         let room = self.look(limit)?.room(1, now);
-        // One more than there is room for: it may be heavier than the limit and go alone, or time may
-        // be all that is in its way.
-        let most = room.units.saturating_add(1).min(OPEN_MAX);
+        let most = count_opened(&room);
         let (mut opened, mut closed) = (HashMap::<Lane, (u32, u32)>::new(), HashSet::new());
         for at in self.behind(limit, most)? {
             if self.tasks[at].row.life.state.kind() != Kind::Ready {
@@ -315,13 +313,14 @@ impl<L: Loader> Taking<'_, L> {
             _ => None,
         };
         let mut behind: Vec<_> = self.tasks.iter().filter_map(own).collect();
-        // Those that changed in this request may be among what the store finds, as they were.
-        let may_be = |task: &&Task| task.dirty && self.runs[task.run].new.is_none();
-        let changed = self.tasks.iter().filter(may_be).count();
-        let stored = self.rows.load_blocked_tasks(limit, max.saturating_add(changed as u32))?;
-        let is_dirty =
-            |task: &TaskKey| self.task_at.get(task).is_some_and(|&at| self.tasks[at].dirty);
-        behind.extend(stored.into_iter().filter(|(_, task)| !is_dirty(task)));
+        let mut stored = self.rows.load_blocked_tasks(limit, max)?;
+        if stored.iter().any(|(_, task)| self.is_dirty(*task)) {
+            // Those that changed in this request are found as they were, and others stand behind them.
+            let max = max.saturating_add(self.count_changed());
+            stored = self.rows.load_blocked_tasks(limit, max)?;
+            stored.retain(|(_, task)| !self.is_dirty(*task));
+        }
+        behind.extend(stored);
         behind.sort_unstable();
         behind.into_iter().map(|(_, task)| self.existing(task)).collect()
     }
@@ -393,6 +392,12 @@ impl<L: Loader> Taking<'_, L> {
         self.freed.extend(behind.cloned());
         Ok(OperationOutcome::Yes)
     }
+}
+
+/// How many tasks are looked at behind a limit with this room: one more than there is room for. It may be
+/// heavier than the limit and go alone, or time may be all that is in its way.
+pub(crate) fn count_opened(room: &Room) -> u32 {
+    room.units.saturating_add(1).min(OPEN_MAX)
 }
 
 /// Queue, workflow, name and weight.

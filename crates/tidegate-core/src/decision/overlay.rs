@@ -116,7 +116,9 @@ impl<'l, L: Loader> Overlay<'l, L> {
         only_awaited: bool,
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, L::Stop> {
-        let pauses = self.delta.pauses.clone();
+        // A paused run is in the rows of its tasks.
+        let bears = |pause: &&PauseChange| !matches!(pause.scope, Scope::Run(_));
+        let pauses = self.delta.pauses.iter().filter(bears).cloned().collect();
         self.load_ready(worker, heaviest, only_awaited, pauses, max)
     }
 

@@ -80,11 +80,12 @@ impl<'t, L: Loader> Taking<'t, L> {
         let Some(max) = self.request.waiting_max.filter(|_| new.parent.is_none()) else {
             return Ok(None);
         };
-        let added = self.waiting.get(&new.queue).copied().unwrap_or(0);
-        // Who was refused once is not counted for again.
-        let room = max.saturating_sub(added);
-        let is_full = room == 0 || self.rows.load_queue_depth(&new.queue, room)? >= i64::from(room);
-        self.waiting.insert(new.queue.clone(), if is_full { max } else { added + 1 });
+        let depth = match self.waiting.get(&new.queue) {
+            Some(depth) => *depth,
+            None => self.rows.load_queue_depth(&new.queue, max)?,
+        };
+        let is_full = depth >= i64::from(max);
+        self.waiting.insert(new.queue.clone(), depth + i64::from(!is_full));
         let queue = new.queue.to_string();
         Ok(is_full.then_some(Refusal::QueueFull { queue, waiting: max, max }))
     }

@@ -4,3 +4,4 @@ mod decisions;
 mod kit;
 mod memory;
 mod simulation;
+mod trips;

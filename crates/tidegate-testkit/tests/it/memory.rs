@@ -7,7 +7,7 @@ use tidegate_core::store::Store;
 use tidegate_core::testing::PausePoints;
 use tidegate_testkit::{ConnectHarness, Harness, Later, conformance, races};
 
-struct Memory(Arc<MemoryStore>);
+pub(crate) struct Memory(pub(crate) Arc<MemoryStore>);
 
 impl Harness for Memory {
     fn store(&self) -> Arc<dyn Store> {
