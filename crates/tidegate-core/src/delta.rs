@@ -149,4 +149,15 @@ pub struct TaskWrite {
     pub is_run_ended: bool,
     /// Whether there was no such row before.
     pub is_new: bool,
+    /// Whether nothing about the row can change any more, so that a store may move it to its ended rows;
+    /// see [`Row::is_final`].
+    ///
+    /// Later deltas speak of such a row only where it is pruned ([`Delta::pruned_runs`] and
+    /// [`Delta::pruned_records`], which mark its run) or repaired ([`Delta::tasks`], [`Delta::waits`],
+    /// [`Delta::holds`], [`Delta::refiled`] and [`Delta::orphans`] of a request with a repair), and read it
+    /// where a retry takes over what it returned ([`Delta::payload_copies`]). Its payloads and its ended
+    /// waits stay beside it.
+    pub is_final: bool,
+    /// Whether the row is ready and its claim bears on no other row; see [`Row::is_plain`].
+    pub is_plain: bool,
 }

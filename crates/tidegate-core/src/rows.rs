@@ -4,7 +4,7 @@
 //! run of one task, the most frequent kind, is one row. Where a row can be found is its [`Place`]:
 //! rows that cannot be claimed are not where claims look.
 
-use crate::graph::{RunOutcome, TaskIndex};
+use crate::graph::{RunOutcome, TaskIndex, When};
 use crate::lifecycle::{Fence, Kind, Life, State, WorkerId};
 use crate::limit::LimitKey;
 use crate::plan::{Plan, TaskPlan};
@@ -51,6 +51,30 @@ impl Row {
     /// Whether it is done for the items of a list and has not ended.
     pub(crate) fn is_open_list(&self) -> bool {
         self.planned().each.is_some() && !self.life.state.kind().is_terminal()
+    }
+
+    /// Whether nothing about it can change any more: it has ended and, if it is the first task of its run,
+    /// which carries the run, so has the run.
+    pub fn is_final(&self) -> bool {
+        let is_run_open = self.head.as_ref().is_some_and(|head| head.ended.is_none());
+        self.life.state.kind().is_terminal() && !is_run_open
+    }
+
+    /// Whether it is ready, found there, and its claim bears on nothing but this row: it takes one slot and
+    /// no limit, no clock runs for it, it is no suspect, no task waits for its run, and its body is given
+    /// nothing but the input of its run and what the tasks before it returned.
+    pub fn is_plain(&self, place: &Place) -> bool {
+        let TaskPlan { weight, limits, rules, .. } = self.planned();
+        let is_timed = rules.queue_timeout.is_some() || rules.deadline.is_some();
+        place.gate == Some(Gate::Open)
+            && place.alarm.is_none()
+            && *weight == 1
+            && limits.is_empty()
+            && !is_timed
+            && !self.life.is_suspect()
+            && !self.has_waits
+            && self.plan.items_of().is_none()
+            && self.plan.graph().when(self.index) == When::AllSucceeded
     }
 
     /// Where it is to be found.

@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_core::decision::{Decision, decide};
 use tidegate_core::delta::Delta;
-use tidegate_core::store::Request;
+use tidegate_core::store::{Operation, Request};
 use tidegate_core::testing::{AnyLoader, Decider, describe_answers};
 use tidegate_core::want::{Known, Loaded, Loader, Want};
 
@@ -133,11 +133,14 @@ pub enum DecisionProperty {
     Repetition,
     /// Loading after the delta was applied gives the loaded rows overlaid with the delta.
     AppliedDelta,
+    /// Rows of which nothing can change any more do not change, unless they are repaired.
+    FinalRows,
 }
 
 impl DecisionProperty {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::AnyLoading, Self::Repetition, Self::AppliedDelta];
+    pub const ALL: [Self; 4] =
+        [Self::AnyLoading, Self::Repetition, Self::AppliedDelta, Self::FinalRows];
 }
 
 /// Decides every request in several ways and compares the decisions.
@@ -193,6 +196,9 @@ impl Decider for ComparingDecider {
         let mut recorder = RecordingLoader { loader, wants: Vec::new(), answers: HashMap::new() };
         let Ok(decision) = decide(request, Known::new(), &mut recorder);
         *self.lock_overlaid() = Default::default();
+        if self.has_property(DecisionProperty::FinalRows) {
+            check_final_rows(request, &decision.delta, recorder.loader);
+        }
         if recorder.wants.len() > COMPARED_MAX {
             return decision;
         }
@@ -221,6 +227,21 @@ impl Decider for ComparingDecider {
                 assert_eq!(&applied, expected, "the overlay differs from the store: {want:?}");
             }
         }
+    }
+}
+
+/// Checks that a delta leaves final rows alone.
+fn check_final_rows(request: &Request, delta: &Delta, loader: &mut AnyLoader<'_>) {
+    if request.operations.iter().any(|operation| matches!(operation, Operation::Repair(_))) {
+        return;
+    }
+    let written = delta.tasks.iter().filter(|write| !write.is_new).map(|write| write.row.key);
+    let beside = delta.waits.keys().chain(delta.holds.keys()).copied();
+    let payloads = delta.payloads.iter().map(|(task, ..)| *task);
+    for task in written.chain(beside).chain(payloads) {
+        let Ok(loaded) = loader.load(&Want::Task(task));
+        let is_final = matches!(loaded, Loaded::Task(Some(row)) if row.is_final());
+        assert!(!is_final, "a final row changes: {task:?}\nrequest: {request:#?}");
     }
 }
 

@@ -55,7 +55,9 @@ impl<L: Loader> Taking<'_, L> {
             }
             let (queue, is_run_ended) = (head.queue.clone(), head.ended.is_some());
             let is_new = self.runs[run].new.is_some();
-            writes.push(TaskWrite { row, place, queue, is_run_ended, is_new });
+            let (is_final, is_plain) = (row.is_final(), row.is_plain(&place));
+            let write = TaskWrite { row, place, queue, is_run_ended, is_new, is_final, is_plain };
+            writes.push(write);
         }
         writes.reverse();
         self.rows.delta.tasks = writes;

@@ -28,6 +28,11 @@ proptest! {
     }
 
     #[test]
+    fn rows_that_are_final_do_not_change(seed: u64, steps in 1..500u32) {
+        check_world(seed, steps, DecisionProperty::FinalRows)?;
+    }
+
+    #[test]
     fn applied_delta_gives_the_rows_that_the_overlay_showed(seed: u64, steps in 1..500u32) {
         check_world(seed, steps, DecisionProperty::AppliedDelta)?;
     }

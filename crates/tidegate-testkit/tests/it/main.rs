@@ -2,6 +2,7 @@
 
 mod decisions;
 mod kit;
+mod marks;
 mod memory;
 mod simulation;
 mod trips;
