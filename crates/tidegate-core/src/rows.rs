@@ -8,8 +8,9 @@ use crate::graph::{RunOutcome, TaskIndex, When};
 use crate::lifecycle::{Fence, Kind, Life, State, WorkerId};
 use crate::limit::LimitKey;
 use crate::plan::{Plan, TaskPlan};
-use crate::store::{Bytes, RequestId, RunKey, RunSummary, RunView, TaskKey, TaskView};
+use crate::store::{Bytes, RequestId, RunKey, RunSummary, RunView, RunsPage, TaskKey, TaskView};
 use crate::{RunId, Timestamp};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,6 +143,19 @@ impl Row {
             0.. => ready_at - head_start,
             _ => ready_at + head_start,
         }
+    }
+}
+
+impl RunsPage {
+    /// Whether a run is one of those that are asked for, wherever the page begins.
+    pub fn includes_run(&self, run: &RunSummary) -> bool {
+        let is_begun_by = |tasks: &Range<TaskKey>| run.parent.is_some_and(|by| tasks.contains(&by));
+        self.queue.as_ref().is_none_or(|queue| **queue == *run.queue)
+            && self.workflow.as_ref().is_none_or(|name| name == run.plan.workflow())
+            && (!self.open || run.ended.is_none())
+            && (!self.top || run.parent.is_none())
+            && self.ids.as_ref().is_none_or(|ids| ids.contains(&run.id))
+            && self.begun_by.as_ref().is_none_or(is_begun_by)
     }
 }
 
@@ -278,6 +292,34 @@ pub struct Owned {
     pub stopping: bool,
 }
 
+impl Owned {
+    /// Those of a task.
+    pub fn new(row: &Row) -> Self {
+        let Row { key, index, life, request, .. } = row;
+        let (task, index, fence, request) = (*key, *index, life.fence, *request);
+        Owned { task, index, fence, request, stopping: life.stopping.is_some() }
+    }
+}
+
+/// How much of the time between is covered by at least one of these pauses, of which each has begun and
+/// perhaps ended.
+pub fn sum_paused_time(
+    pauses: impl Iterator<Item = (Timestamp, Option<Timestamp>)>,
+    from: Timestamp,
+    to: Timestamp,
+) -> Duration {
+    let clip = |(begin, end): (Timestamp, Option<_>)| (begin.max(from), end.unwrap_or(to).min(to));
+    let mut stretches: Vec<_> = pauses.map(clip).collect();
+    stretches.sort_unstable();
+    let mut covered = Duration::ZERO;
+    let mut reached = from;
+    for (begin, end) in stretches {
+        covered += end.since(begin.max(reached));
+        reached = reached.max(end);
+    }
+    covered
+}
+
 /// A life in columns of plain numbers and texts, for stores that have those. Columns that mean
 /// nothing in a state are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -410,5 +452,24 @@ impl TryFrom<Columns> for Life {
             started: columns.started,
             stopping: stopping.transpose()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_that_overlap_count_once() {
+        let covered = |pauses: &[(i64, i64)]| {
+            let at = Timestamp::from_micros;
+            let pauses = pauses.iter().map(|&(begin, end)| (at(begin), Some(at(end))));
+            sum_paused_time(pauses, at(0), at(20)).as_micros()
+        };
+        assert_eq!(covered(&[]), 0);
+        assert_eq!(covered(&[(5, 7), (0, 2)]), 4);
+        assert_eq!(covered(&[(0, 10), (2, 3), (5, 12)]), 12);
+        assert_eq!(covered(&[(4, 4), (6, 5)]), 0);
+        assert_eq!(covered(&[(-5, 2), (18, 30)]), 4);
     }
 }
