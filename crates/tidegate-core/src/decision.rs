@@ -14,6 +14,7 @@ mod cascade;
 mod children;
 mod claim;
 mod limits;
+mod orders;
 pub(crate) mod overlay;
 mod prune;
 mod repair;
@@ -39,6 +40,8 @@ use crate::{RunId, Timestamp};
 pub(crate) use claim::count_wanted;
 pub use claim::{Decision, Fill, complete_reply, fill_wants};
 pub(crate) use limits::count_opened;
+pub(crate) use orders::may_order;
+pub use orders::{ClaimOrder, OrderOutcome, TakenTask, claim_plain_row};
 use overlay::Overlay;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -118,8 +121,12 @@ pub fn decide<L: Loader>(
         run += 1;
     }
     taking.open_limits()?;
+    let mut order = None;
     if let Some(worker) = request.worker {
-        taking.claim(worker)?;
+        order = taking.make_order(worker)?;
+        if order.is_none() {
+            taking.claim(worker)?;
+        }
         taking.hear_words(worker)?;
     }
     if let Some(step) = &request.prune {
@@ -128,7 +135,7 @@ pub fn decide<L: Loader>(
     taking.gather_tasks();
     let reconciled = request.worker.filter(|_| request.roll_call);
     let fill = Fill { inputs: taking.inputs, reconciled };
-    Ok(Decision { delta: taking.rows.delta, reply: taking.answer, fill })
+    Ok(Decision { delta: taking.rows.delta, order, reply: taking.answer, fill })
 }
 
 struct Taking<'t, L> {

@@ -18,6 +18,7 @@
 
 mod apply;
 mod load;
+mod orders;
 mod table;
 
 use crate::audit::Auditor;
@@ -36,6 +37,7 @@ use crate::transaction::{answer_request, apply_decision};
 use crate::wait::{WaitId, Waiting};
 use crate::want::{LiveWorker, ServedTasks, TaskGroup};
 use crate::{RunId, Timestamp};
+use orders::OrderTaker;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::error::Error;
@@ -65,6 +67,12 @@ impl MemoryStore {
     /// A store whose requests a test decides.
     pub fn with_decider(decider: Arc<dyn Decider>) -> Self {
         let hooks = RequestHooks { decider: Some(decider), ..RequestHooks::default() };
+        MemoryStore { memory: Arc::default(), hooks }
+    }
+
+    /// A store that claims plain tasks by orders, as one does that finds and changes them in one statement.
+    pub fn with_orders() -> Self {
+        let hooks = RequestHooks { takes_orders: true, ..RequestHooks::default() };
         MemoryStore { memory: Arc::default(), hooks }
     }
 
@@ -256,6 +264,9 @@ impl Memory {
     ) -> Result<Reply, Infallible> {
         let points = hooks.points.as_deref();
         let (reply, _) = match &hooks.decider {
+            None if hooks.takes_orders => {
+                answer_request(request, &mut OrderTaker::new(self), points)?
+            }
             None => answer_request(request, self, points)?,
             Some(decider) => {
                 let mut loader = PausingLoader::new(self, points);

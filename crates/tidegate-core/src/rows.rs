@@ -65,17 +65,11 @@ impl Row {
     /// no limit, no clock runs for it, it is no suspect, no task waits for its run, and its body is given
     /// nothing but the input of its run and what the tasks before it returned.
     pub fn is_plain(&self, place: &Place) -> bool {
-        let TaskPlan { weight, limits, rules, .. } = self.planned();
-        let is_timed = rules.queue_timeout.is_some() || rules.deadline.is_some();
         place.gate == Some(Gate::Open)
             && place.alarm.is_none()
-            && *weight == 1
-            && limits.is_empty()
-            && !is_timed
             && !self.life.is_suspect()
             && !self.has_waits
-            && self.plan.items_of().is_none()
-            && self.plan.graph().when(self.index) == When::AllSucceeded
+            && is_planned_plain(&self.plan, self.index)
     }
 
     /// Where it is to be found.
@@ -157,6 +151,17 @@ impl RunsPage {
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&run.id))
             && self.begun_by.as_ref().is_none_or(is_begun_by)
     }
+}
+
+/// Whether a task can ever be [plain](Row::is_plain), as far as its plan says.
+pub(crate) fn is_planned_plain(plan: &Plan, task: TaskIndex) -> bool {
+    let TaskPlan { weight, limits, rules, .. } = plan.task(task);
+    *weight == 1
+        && limits.is_empty()
+        && rules.queue_timeout.is_none()
+        && rules.deadline.is_none()
+        && plan.items_of().is_none()
+        && plan.graph().when(task) == When::AllSucceeded
 }
 
 /// The run of these rows, with the errors of its tasks by number; `None` if there is no first row.

@@ -53,6 +53,8 @@ pub trait Decider: Send + Sync {
 pub(crate) struct RequestHooks {
     pub(crate) points: Option<Arc<dyn PausePoints>>,
     pub(crate) decider: Option<Arc<dyn Decider>>,
+    /// Whether plain tasks are claimed by orders.
+    pub(crate) takes_orders: bool,
 }
 
 /// A loader that stops at a pause point before each want.

@@ -1,6 +1,6 @@
 //! The way of a request through a transaction of a store: load, decide, apply, fill.
 
-use crate::decision::{self, Decision};
+use crate::decision::{self, ClaimOrder, Decision, OrderOutcome};
 use crate::delta::Delta;
 use crate::store::{Reply, Request};
 use crate::testing::{PausePoints, PausingLoader};
@@ -15,6 +15,26 @@ pub trait Transaction: Loader {
     /// # Errors
     /// Stops the request; the transaction must not be committed.
     fn apply_delta(&mut self, delta: &mut Delta) -> Result<ApplyOutcome, Self::Stop>;
+
+    /// Whether it carries out claim orders.
+    fn takes_orders(&self) -> bool {
+        false
+    }
+
+    /// Writes a delta like [`apply_delta`](Self::apply_delta) and carries out an order behind it: it changes
+    /// the first plain rows that the worker can claim, those of the delta included, by
+    /// [`claim_plain_row`](decision::claim_plain_row). Or writes nothing and answers `None`, also where
+    /// a row that is not plain stands in front of one that the order would take.
+    ///
+    /// # Errors
+    /// Stops the request; the transaction must not be committed.
+    fn apply_with_order(
+        &mut self,
+        _delta: &mut Delta,
+        _order: &ClaimOrder,
+    ) -> Result<Option<OrderOutcome>, Self::Stop> {
+        unreachable!("a store that takes no orders gets none")
+    }
 }
 
 /// The outcome of an apply.
@@ -37,9 +57,13 @@ pub fn answer_request<T: Transaction>(
     transaction: &mut T,
     points: Option<&dyn PausePoints>,
 ) -> Result<(Reply, Wakeups), T::Stop> {
+    let mut takes_orders = transaction.takes_orders();
     loop {
         let mut loader = PausingLoader::new(transaction, points);
-        let decision = decision::decide(request, Known::new(), &mut loader)?;
+        let known = Known::new().taking_orders(takes_orders);
+        let decision = decision::decide(request, known, &mut loader)?;
+        // An order that cannot be carried out is stale, and would be again.
+        takes_orders = false;
         if let Some(answered) = apply_decision(decision, transaction, points)? {
             return Ok(answered);
         }
@@ -51,18 +75,26 @@ pub fn answer_request<T: Transaction>(
 /// # Errors
 /// The transaction's stop; it must not be committed then.
 pub fn apply_decision<T: Transaction>(
-    decision: Decision,
+    mut decision: Decision,
     transaction: &mut T,
     points: Option<&dyn PausePoints>,
 ) -> Result<Option<(Reply, Wakeups)>, T::Stop> {
-    let Decision { mut delta, mut reply, fill } = decision;
     if let Some(points) = points {
         points.before_apply();
     }
-    let wakeups = Wakeups::of_delta(&delta);
-    if transaction.apply_delta(&mut delta)? == ApplyOutcome::Stale {
-        return Ok(None);
+    let wakeups = Wakeups::of_delta(&decision.delta);
+    match decision.order.take() {
+        None => {
+            if transaction.apply_delta(&mut decision.delta)? == ApplyOutcome::Stale {
+                return Ok(None);
+            }
+        }
+        Some(order) => match transaction.apply_with_order(&mut decision.delta, &order)? {
+            Some(outcome) => decision.add_taken(outcome),
+            None => return Ok(None),
+        },
     }
+    let Decision { delta, mut reply, fill, .. } = decision;
     reply.records = delta.records;
     let mut loader = PausingLoader::new(transaction, points);
     decision::complete_reply(&mut loader, &mut reply, &fill)?;

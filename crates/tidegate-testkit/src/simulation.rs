@@ -94,12 +94,15 @@ pub enum Loading {
     Missing,
     /// In several ways, which are compared: [`ComparingDecider`].
     Compared(DecisionProperty),
+    /// As they are asked for, but for plain tasks, which the store claims by orders.
+    Ordered,
 }
 
 impl Loading {
     fn open_store(self, seed: u64) -> MemoryStore {
         match self {
             Loading::InPlace => MemoryStore::new(),
+            Loading::Ordered => MemoryStore::with_orders(),
             Loading::Missing => MemoryStore::with_decider(Arc::new(MissingDecider::new(seed))),
             Loading::Compared(property) => {
                 let decider = ComparingDecider::new(seed, &[property]);

@@ -1,10 +1,11 @@
 //! The last part of a request: what the worker takes.
 
-use super::{Taking, Task};
+use super::{ClaimOrder, Taking, Task};
 use crate::Timestamp;
 use crate::delta::Delta;
 use crate::graph::{TaskIndex, When};
 use crate::lifecycle::{Event, Fence, Kind, State, WorkerId};
+use crate::plan::Plan;
 use crate::rows::{Owned, Payload};
 use crate::store::{Bytes, Change, Claim, Claimed, Given, Reply, RunKey, TaskKey, Told};
 use crate::want::{Loaded, Loader, LookUps, ServedTasks, Want};
@@ -222,15 +223,7 @@ impl<L: Loader> Taking<'_, L> {
         };
         let from = self.inputs_from(above.unwrap_or(at), parent.map(|_| key))?;
         let row = &self.tasks[above.unwrap_or(at)].row;
-        let given = Given {
-            plan: row.plan.clone(),
-            task: row.index,
-            input: None,
-            outputs: Vec::new(),
-            absent: Vec::new(),
-            inserts: Vec::new(),
-            item: None,
-        };
+        let given = make_given(row.plan.clone(), row.index);
         self.inputs.push(from);
         let waits = if has_waits { self.waits_with_runs(key)? } else { Vec::new() };
         Ok(Claimed { key, index, plan, run, life, order, given, waits, awaited })
@@ -264,6 +257,9 @@ pub(crate) fn count_wanted(claim: &Claim) -> u32 {
 pub struct Decision {
     /// The changes, to be applied in the transaction in which everything was loaded.
     pub delta: Delta,
+    /// The claim that the store carries out behind the delta, where it [takes
+    /// orders](crate::want::Known::taking_orders); then the reply has no claimed tasks yet.
+    pub order: Option<ClaimOrder>,
     /// The answer, but for what is filled in.
     pub reply: Reply,
     /// The rows that [`complete_reply`] reads once the delta is applied.
@@ -290,6 +286,19 @@ pub(super) struct InputsFrom {
     absent: Vec<TaskIndex>,
     /// The item that it is done for.
     item: Option<TaskKey>,
+}
+
+/// The inputs of a task before any is read.
+pub(super) fn make_given(plan: Arc<Plan>, task: TaskIndex) -> Given {
+    let (outputs, absent, inserts) = (Vec::new(), Vec::new(), Vec::new());
+    Given { plan, task, input: None, outputs, absent, inserts, item: None }
+}
+
+impl InputsFrom {
+    /// Those of a task that is no item and whose parents have succeeded, in a run that is stored.
+    pub(super) fn of_stored_run(run: RunKey) -> Self {
+        InputsFrom { run, input: None, absent: Vec::new(), item: None }
+    }
 }
 
 /// Completes a reply with all that is not decided but read once the delta is applied: the inputs of

@@ -56,6 +56,11 @@ impl<'l, L: Loader> Overlay<'l, L> {
         }
     }
 
+    /// Whether the store carries out claim orders.
+    pub(super) fn takes_orders(&self) -> bool {
+        self.known.takes_orders
+    }
+
     /// New numbers for this many tasks in a row.
     pub(super) fn allocate_tasks(&mut self, count: u32) -> Result<RunKey, L::Stop> {
         let first = self.load_task_numbers(self.numbers_asked, count)?;

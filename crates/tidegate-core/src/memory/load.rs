@@ -359,14 +359,14 @@ impl Memory {
     }
 
     /// Whether a pause keeps the tasks of a queue from being claimed after these changes.
-    fn is_queue_paused(&self, queue: &str, changes: &[PauseChange]) -> bool {
+    pub(super) fn is_queue_paused(&self, queue: &str, changes: &[PauseChange]) -> bool {
         [Scope::Queue(queue.to_owned()), Scope::Store].iter().any(|scope| {
             is_paused_after(changes, |other| other == scope, self.find_pause(scope).is_some())
         })
     }
 
     /// The first tasks by claim order that a worker can run.
-    fn find_ready(
+    pub(super) fn find_ready(
         &self,
         worker: WorkerId,
         max_weight: u32,

@@ -17,14 +17,14 @@ mod limits;
 mod runs;
 
 use super::{Loaded, Want};
-use crate::decision::{DUE_MAX, count_wanted};
+use crate::decision::{DUE_MAX, count_wanted, may_order};
 use crate::graph::TaskIndex;
 use crate::keys::KeyMap;
 use crate::lifecycle::Event;
 use crate::limit::{self, LimitKey};
 use crate::plan::Plan;
 use crate::retention::Aged;
-use crate::rows::{Owned, Row};
+use crate::rows::{Owned, Row, is_planned_plain};
 use crate::store::{
     Change, Clock, NewRun, Operation, RECOVER_MAX, Request, RunKey, Scope, TaskKey,
 };
@@ -68,6 +68,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Foresight<'r> {
     request: &'r Request,
+    /// Whether the claim is left to the store, as far as that is known.
+    expects_order: bool,
     /// The time of the request, once it is known.
     now: Option<Timestamp>,
     changes: KeyMap<TaskKey, Vec<&'r Change>>,
@@ -133,6 +135,7 @@ impl<'r> Foresight<'r> {
         };
         Foresight {
             request,
+            expects_order: false,
             now,
             changes,
             begun_by: KeyMap::default(),
@@ -149,6 +152,12 @@ impl<'r> Foresight<'r> {
             joined: Vec::new(),
             following: Vec::new(),
         }
+    }
+
+    /// The same for a store that carries out [`ClaimOrder`](crate::decision::ClaimOrder)s, or does not.
+    pub fn taking_orders(self, takes_orders: bool) -> Self {
+        let expects_order = takes_orders && may_order(self.request) && !self.has_pauses();
+        Foresight { expects_order, ..self }
     }
 
     /// The wants that are known from the request alone.
@@ -355,13 +364,17 @@ impl<'r> Foresight<'r> {
         if request.worker.is_none() {
             return;
         }
+        let is_root = |task: &TaskIndex| new.plan.graph().parents(*task).is_empty();
+        let mut roots = new.plan.graph().tasks().filter(is_root);
+        if new.parent.is_some() || !roots.all(|task| is_planned_plain(&new.plan, task)) {
+            self.give_up_order();
+        }
         if let Some(queue) = queue {
             self.join_queue(queue);
         }
         if request.claim.units == 0 {
             return;
         }
-        let is_root = |task: &TaskIndex| new.plan.graph().parents(*task).is_empty();
         for task in new.plan.graph().tasks().filter(is_root) {
             if new.plan.task(task).limits.is_empty() {
                 continue;
@@ -382,6 +395,9 @@ impl<'r> Foresight<'r> {
             self.join_want(Want::OwnedBy { worker, max: u32::MAX });
             return;
         }
+        if self.expects_order {
+            return;
+        }
         let is_paused = |operation: &Operation| match operation {
             Operation::Pause(scope) | Operation::Unpause(scope) => !matches!(scope, Scope::Run(_)),
             _ => false,
@@ -398,9 +414,19 @@ impl<'r> Foresight<'r> {
         }
     }
 
+    /// A task that is not plain becomes ready: the claim is decided with the tasks that are ready.
+    fn give_up_order(&mut self) {
+        if std::mem::take(&mut self.expects_order) {
+            self.look_at_claim();
+            for run in self.runs.keys().copied().collect::<Vec<_>>() {
+                self.look_at_queue(run);
+            }
+        }
+    }
+
     /// Whether a queue is paused is asked otherwise where the request itself pauses something.
     fn join_queue(&mut self, queue: &Arc<str>) {
-        if !self.has_pauses() {
+        if !self.has_pauses() && !self.expects_order {
             self.join_want(Want::IsQueuePaused(queue.clone()));
         }
     }

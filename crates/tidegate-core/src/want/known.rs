@@ -8,7 +8,10 @@ use std::collections::HashMap;
 /// Answers are those of one instant. A decision with everything known gives the same as one that loads
 /// as it goes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Known(HashMap<Want, Loaded>);
+pub struct Known {
+    answers: HashMap<Want, Loaded>,
+    pub(crate) takes_orders: bool,
+}
 
 impl Known {
     /// Nothing yet.
@@ -16,29 +19,34 @@ impl Known {
         Self::default()
     }
 
+    /// The same for a store that carries out [`ClaimOrder`](crate::decision::ClaimOrder)s, or does not.
+    pub fn taking_orders(self, takes_orders: bool) -> Self {
+        Known { takes_orders, ..self }
+    }
+
     /// Adds an answer.
     pub fn add_answer(&mut self, want: Want, loaded: Loaded) {
-        self.0.insert(want, loaded);
+        self.answers.insert(want, loaded);
     }
 
     /// The answer to a want, if it is known.
     pub fn find_answer(&self, want: &Want) -> Option<&Loaded> {
-        self.0.get(want)
+        self.answers.get(want)
     }
 
     /// Whether the answer to a want is known.
     pub fn has_answer(&self, want: &Want) -> bool {
-        self.0.contains_key(want)
+        self.answers.contains_key(want)
     }
 
     /// How many answers are known.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.answers.len()
     }
 
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.answers.is_empty()
     }
 }
 

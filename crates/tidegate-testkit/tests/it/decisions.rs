@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::store::Store;
-use tidegate_testkit::simulation::{self, Loading, Options};
+use tidegate_testkit::simulation::{self, Loading, Options, Summary};
 use tidegate_testkit::{ComparingDecider, DecisionProperty, Harness, Later, conformance};
 
 fn check_world(seed: u64, steps: u32, property: DecisionProperty) -> Result<(), TestCaseError> {
@@ -38,14 +38,26 @@ proptest! {
     }
 }
 
+fn assert_same_world(expected: &Summary, summary: &Summary, seed: u64) {
+    let differs = expected.trace.iter().zip(&summary.trace).position(|(one, other)| one != other);
+    if let Some(at) = differs {
+        let from = at.saturating_sub(8);
+        let [one, other] = [expected, summary].map(|summary| summary.trace[from..=at].join("\n"));
+        panic!("seed {seed} has another trace\nexpected:\n{one}\nfound:\n{other}");
+    }
+    assert_eq!(expected, summary, "seed {seed}");
+}
+
 #[test]
-fn misses_change_nothing_in_a_world() {
+fn neither_misses_nor_orders_change_a_world() {
+    let loadings = [Loading::InPlace, Loading::Missing, Loading::Ordered];
     for seed in 0..24 {
-        let [in_place, missing] = [Loading::InPlace, Loading::Missing].map(|loading| {
-            let options = Options { loading, ..Options::default() };
-            simulation::run(seed, options).map_err(|failure| failure.to_string())
+        let [in_place, missing, ordered] = loadings.map(|loading| {
+            let options = Options { loading, keeps_trace: true, ..Options::default() };
+            simulation::run(seed, options).unwrap_or_else(|failure| panic!("{failure}"))
         });
-        assert_eq!(in_place, missing, "seed {seed}");
+        assert_same_world(&in_place, &missing, seed);
+        assert_same_world(&in_place, &ordered, seed);
     }
 }
 

@@ -31,4 +31,5 @@ impl ConnectHarness for Memory {
 }
 
 conformance!(memory, async || Memory(Arc::default()));
+conformance!(memory_with_orders, async || Memory(Arc::new(MemoryStore::with_orders())));
 races!(memory_races, async || Memory(Arc::default()));

@@ -4,7 +4,7 @@ use super::{Foresight, RunRole, TaskRole};
 use crate::graph::{TaskIndex, When};
 use crate::lifecycle::{Event, Kind, Life, State};
 use crate::plan::Plan;
-use crate::rows::Row;
+use crate::rows::{Row, is_planned_plain};
 use crate::store::{Change, RunKey, TaskKey};
 use crate::wait::{Awaited, WaitId, WaitKind, WaitOp, Waiting};
 use crate::want::Want;
@@ -207,6 +207,9 @@ impl Foresight<'_> {
 
     fn look_at_candidate(&mut self, row: &Row) {
         let (task, run) = (row.key, row.run());
+        if row.has_waits || !is_planned_plain(&row.plan, row.index) {
+            self.give_up_order();
+        }
         if !self.request.again && self.request.claim.units > 0 {
             self.look_at_uses(row, false);
         }

@@ -114,9 +114,7 @@ impl<'r> Foresight<'r> {
                 self.follow_want(Want::SignalWaits { run, name: name.clone(), max: 1 });
                 self.follow_want(Want::Signals { run, name: name.clone(), max: 1 });
             }
-            RunRole::Served if self.request.worker.is_some() => {
-                self.join_queue(&facts.queue.clone());
-            }
+            RunRole::Served => self.look_at_queue(run),
             RunRole::Items => {
                 parent.into_iter().for_each(|parent| self.join_want(Want::Task(parent)));
             }
@@ -137,6 +135,15 @@ impl<'r> Foresight<'r> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A task of a run that may become ready is not claimed while its queue is paused.
+    pub(super) fn look_at_queue(&mut self, run: RunKey) {
+        let queue = self.runs.get(&run).map(|facts| facts.queue.clone());
+        let is_served = self.request.worker.is_some() && self.has_run_role(run, RunRole::Served);
+        if let Some(queue) = queue.filter(|_| is_served) {
+            self.join_queue(&queue);
         }
     }
 
