@@ -29,14 +29,14 @@ pub(crate) fn audit(place: &Place) -> Result<Vec<Finding>, Error> {
     place.locks.give_sign();
     let connection = place.open_reader()?;
     let mut loader = RowLoader::new(&connection, place)?;
-    let silent = workers::silent(&connection, place)?;
+    let silent = workers::find_silent(&connection, place)?;
     let mut auditor = Auditor::new(None);
     while !auditor.is_done() {
         loader.read_snapshot(|loader| auditor.take_step(loader))?;
     }
     let mut findings = auditor.into_findings();
     index::check_indexes(&connection, &mut findings)?;
-    workers::unknown(&connection, place, &mut findings)?;
-    workers::still_silent(&connection, place, silent, &mut findings)?;
+    workers::report_unknown(&connection, place, &mut findings)?;
+    workers::report_silent(&connection, place, silent, &mut findings)?;
     Ok(findings)
 }

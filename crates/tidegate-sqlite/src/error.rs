@@ -2,6 +2,7 @@
 
 use rusqlite::ErrorCode;
 use std::error::Error as StdError;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
@@ -70,32 +71,21 @@ impl Error {
         }
     }
 
-    /// What this means for whoever asked; it happened with the store at `path`.
+    /// The error as a caller of the store at `path` sees it.
     pub(crate) fn at(self, path: &Path) -> StoreError {
-        enum Means {
-            Unusable,
-            Failed,
-            Unknown,
-        }
-        let means = match &self {
-            Error::Sqlite(error) => match error.sqlite_error_code() {
-                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Means::Unusable,
-                _ => Means::Failed,
-            },
-            Error::HalfCommitted(_) => Means::Unknown,
-            Error::Replaced | Error::Task { .. } | Error::Plan { .. } => Means::Unusable,
-            Error::Missing { .. } | Error::Closed => Means::Unusable,
-            Error::Gone | Error::Lock { .. } | Error::Thread(_) | Error::Panicked(_) => {
-                Means::Failed
-            }
-            Error::Backup { .. } => Means::Failed,
+        let is_corrupt = |error: &rusqlite::Error| {
+            let code = error.sqlite_error_code();
+            matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
         };
-        let trouble = Arc::new(Trouble { path: path.to_owned(), error: self });
-        match means {
-            Means::Unusable => StoreError::Unusable(trouble),
-            Means::Failed => StoreError::Failed(trouble),
-            Means::Unknown => StoreError::Unknown(trouble),
-        }
+        let make = match &self {
+            Error::Sqlite(error) if is_corrupt(error) => StoreError::Unusable,
+            Error::Replaced | Error::Task { .. } | Error::Plan { .. } => StoreError::Unusable,
+            Error::Missing { .. } | Error::Closed => StoreError::Unusable,
+            Error::HalfCommitted(_) => StoreError::Unknown,
+            Error::Sqlite(_) | Error::Gone | Error::Lock { .. } => StoreError::Failed,
+            Error::Thread(_) | Error::Panicked(_) | Error::Backup { .. } => StoreError::Failed,
+        };
+        make(Arc::new(Trouble { path: path.to_owned(), error: self }))
     }
 }
 
@@ -103,6 +93,15 @@ impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
         Error::Sqlite(error)
     }
+}
+
+/// Does something that may panic, which then is an error.
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(Error::Panicked(text.unwrap_or("without a message").to_owned()))
+    })
 }
 
 /// Whether another connection is in the way, and trying again may help.
@@ -181,9 +180,7 @@ impl StdError for Trouble {
             Error::Plan { source, .. } => Some(source),
             Error::Lock { source, .. } | Error::Thread(source) => Some(source),
             Error::Backup { why: NoBackup::Io(source), .. } => Some(source),
-            Error::Backup { .. } => None,
-            Error::Gone | Error::Replaced | Error::Missing { .. } => None,
-            Error::Panicked(_) | Error::Closed => None,
+            _ => None,
         }
     }
 }

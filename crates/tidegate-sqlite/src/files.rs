@@ -1,10 +1,8 @@
 //! The files beside a database, and the work on them that takes long.
 
-use crate::error::Error;
+use crate::error::{Error, catch_panic};
 use crate::open::Place;
-use crate::writer::message;
 use crate::{audit, backup};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::{Finding, StoreError};
@@ -61,10 +59,8 @@ impl SqliteFiles {
         let (answer, answered) = oneshot::channel();
         let place = self.place.clone();
         let work = move || {
-            let found = catch_unwind(AssertUnwindSafe(|| work(&place)));
-            let found = found.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
             // The caller may have gone away.
-            let _ = answer.send(found);
+            let _ = answer.send(catch_panic(|| work(&place)));
         };
         let thread = std::thread::Builder::new().name(format!("tidegate-sqlite-{name}"));
         thread.spawn(work).map_err(|error| at(Error::Thread(error)))?;

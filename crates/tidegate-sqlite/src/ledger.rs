@@ -1,14 +1,14 @@
 //! The writer: transactions, where tasks are filed, workers, and who is to be told of a request.
 
 use crate::bell::Bells;
-use crate::columns::{Belongs, worker_id};
+use crate::catalog::{FiledPlan, FiledPlans, Filing, hash_plan};
 use crate::error::{Error, is_busy};
+use crate::fetch::Fetch;
 use crate::loader::RowLoader;
 use crate::lock::{LOOK_EVERY, Locks};
 use crate::open::Opened;
-use crate::plans::{self, Plans};
 use crate::sql::WriteStatements;
-use rusqlite::{ErrorCode, OptionalExtension};
+use rusqlite::ErrorCode;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +24,7 @@ pub(crate) struct Ledger<'c> {
     pub(crate) opened: &'c Opened,
     pub(crate) loader: RowLoader<'c>,
     pub(crate) sql: WriteStatements<'c>,
-    plans: Plans,
+    plans: FiledPlans,
     /// The workers to wake once the transaction is committed.
     wakeups: BTreeMap<WorkerId, Wakeup>,
     bells: Bells,
@@ -37,7 +37,7 @@ impl<'c> Ledger<'c> {
             opened,
             loader: RowLoader::new(&opened.connection, &opened.place)?,
             sql: WriteStatements::prepare(&opened.connection)?,
-            plans: Plans::default(),
+            plans: FiledPlans::default(),
             wakeups: BTreeMap::new(),
             bells: Bells::new(opened.place.locks.clone()),
             locks: Locks::new(opened.place.locks.clone()),
@@ -98,8 +98,8 @@ impl<'c> Ledger<'c> {
 
     fn note_wakeups(&mut self, others: &[WorkerId], wakeups: &Wakeups) -> Result<(), Error> {
         for &worker in others {
-            let Some(served) = self.loader.served(worker)? else { continue };
-            let wakeup = wakeups.for_worker(worker, &served.tasks);
+            let Some(served) = self.loader.find_served(worker)? else { continue };
+            let wakeup = wakeups.for_worker(worker, served);
             if wakeup != Wakeup::default() {
                 self.wakeups.entry(worker).or_default().add_reasons(wakeup);
             }
@@ -119,41 +119,38 @@ impl<'c> Ledger<'c> {
         }
         self.loader.forget_everything();
         self.wakeups.clear();
-        self.plans = Plans::default();
+        self.plans = FiledPlans::default();
     }
 
     /// The length of the log in bytes.
     pub(crate) fn log_size(&mut self, page: u64) -> rusqlite::Result<u64> {
-        let pages = self.sql.log_size.query_row([], |row| row.get::<_, i64>(1))?;
+        let (_, pages): (i64, i64) = self.sql.log_size.fetch_one([])?;
         Ok(u64::try_from(pages).unwrap_or(0) * page)
     }
 
-    /// Where a task belongs; what is missing for that is added.
-    pub(crate) fn belongs(
+    /// The numbers under which a task is filed; what has none is given one.
+    pub(crate) fn file_task(
         &mut self,
         queue: &Arc<str>,
         plan: &Arc<Plan>,
         task: TaskIndex,
-    ) -> Result<Belongs, Error> {
-        if self.plans.known(plan).is_none() {
-            let id = self.plan_id(plan)?;
-            self.plans.add(plan, id);
-            self.loader.catalog.add_plan(id, plan.clone());
+    ) -> Result<Filing, Error> {
+        if let Some(filed) = self.plans.find_plan(queue, plan) {
+            return Ok(filed.find_filing(task));
         }
-        if self.plans.known(plan).is_none_or(|known| known.filed(queue).is_none()) {
-            let (workflow, lanes) = self.lanes_of(queue, plan)?;
-            let known = self.plans.known(plan).expect("it was just added");
-            known.file(queue.clone(), workflow, lanes);
-        }
-        let known = self.plans.known(plan).expect("it was just added");
-        let filed = known.at(known.filed(queue).expect("it was just filed"));
-        let lane = filed.lanes[task.as_usize()];
-        Ok(Belongs { plan: known.id, workflow: filed.workflow, lane })
+        let plan_id = self.plan_id(plan)?;
+        self.loader.catalog.add_plan(plan_id, plan);
+        let (workflow, lanes) = self.file_lanes(queue, plan)?;
+        let (plan, queue) = (plan.clone(), queue.clone());
+        let filed = FiledPlan { plan, queue, plan_id, workflow, lanes };
+        let filing = filed.find_filing(task);
+        self.plans.add_plan(filed);
+        Ok(filing)
     }
 
     fn plan_id(&mut self, plan: &Plan) -> Result<i64, Error> {
         let body = plan.encode();
-        let hash = plans::hash(&body);
+        let hash = hash_plan(&body);
         let mut alike = self.sql.find_plan.query([hash])?;
         while let Some(row) = alike.next()? {
             if row.get_ref(1)?.as_bytes().is_ok_and(|stored| stored == body) {
@@ -164,12 +161,11 @@ impl<'c> Ledger<'c> {
         Ok(self.sql.add_plan.insert((hash, body))?)
     }
 
-    fn lanes_of(&mut self, queue: &str, plan: &Plan) -> Result<(i64, Vec<i64>), Error> {
-        let name = plan.workflow();
-        let found = self.loader.sql.find_workflow.query_row((queue, name), |row| row.get(0));
-        let workflow = match found.optional()? {
+    fn file_lanes(&mut self, queue: &str, plan: &Plan) -> Result<(i64, Vec<i64>), Error> {
+        let names = (queue, plan.workflow());
+        let workflow = match self.sql.find_workflow.fetch_first(names)? {
             Some(workflow) => workflow,
-            None => self.sql.add_workflow.insert((queue, name))?,
+            None => self.sql.add_workflow.insert(names)?,
         };
         let mut lanes = Vec::with_capacity(plan.task_count());
         for task in plan.graph().tasks() {
@@ -178,14 +174,9 @@ impl<'c> Ledger<'c> {
                 continue;
             }
             let lane = (workflow, plan.known_as(task), plan.task(task).weight);
-            let found = self.sql.find_lane.query_row(lane, |row| row.get(0)).optional()?;
-            lanes.push(match found {
+            lanes.push(match self.sql.find_lane.fetch_first(lane)? {
                 Some(lane) => lane,
-                None => {
-                    let id = self.sql.add_lane.insert(lane)?;
-                    self.loader.cache.last_lane = Some(id);
-                    id
-                }
+                None => *self.loader.cache.last_lane.insert(self.sql.add_lane.insert(lane)?),
             });
         }
         Ok((workflow, lanes))
@@ -216,7 +207,7 @@ impl<'c> Ledger<'c> {
             self.sql.add_worker_knows.execute((id, workflow, task))?;
         }
         self.loader.cache.known = None;
-        let (worker, known) = (worker_id(id), self.known_workers()?);
+        let (worker, known) = (WorkerId(id as u64), self.known_workers()?);
         self.locks.take(worker, |worker| known.contains(&worker))?;
         Ok(worker)
     }
@@ -237,7 +228,7 @@ impl<'c> Ledger<'c> {
         self.sql.forget.execute([id])?;
         self.sql.forget_queues.execute([id])?;
         self.sql.forget_knows.execute([id])?;
-        self.forget_words(worker)?;
+        self.drop_notifications(worker)?;
         self.loader.cache.known = None;
         self.bells.keep(|other| other != worker);
         self.locks.doom(worker);

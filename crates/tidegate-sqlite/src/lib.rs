@@ -10,12 +10,12 @@
 //! - `store`: [`SqliteStore`] itself, which only passes on.
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
-//! - `loader`, `rows`, `waits`, `limits`, `waiting`, `explain`, `stored`: the rows that a request, a
-//!   view, an explanation or an audit [loads](tidegate_core::want::Loader) in one transaction, on any connection.
-//! - `ledger`, `apply`, `repair`: one transaction of the writer, and how a request's delta is written
-//!   in it; `prune`: one that removes rows.
-//! - `plans`, `lanes`: parts of what a connection remembers between transactions.
-//! - `sql`, `columns`: the statements, and rows from and to columns.
+//! - `loader`: a connection that [loads](tidegate_core::want::Loader) rows in one transaction, for a
+//!   request, a view, an explanation or an audit; `load`, `lanes`, `waiting`, `waits`, `limits`,
+//!   `explain`, `prune`, `stored`: which rows, by topic.
+//! - `ledger`, `apply`: one transaction of the writer, and how a request's delta is written in it.
+//! - `catalog`: names and plans that a connection remembers between transactions.
+//! - `sql`, `fetch`, `columns`: the statements, and values and rows from and to columns.
 //! - `reader`: the threads that read; `views`, `audit`, `backup`: what they read.
 //! - `private`: how files beside the database are opened.
 //! - `lock`, `bell`: which workers are alive; whose turn it is to write; how a worker hears of others.
@@ -27,27 +27,28 @@ mod apply;
 mod audit;
 mod backup;
 mod bell;
+mod catalog;
 mod columns;
 mod error;
 mod explain;
+mod fetch;
 mod files;
 mod lanes;
 mod ledger;
 mod limits;
+mod load;
 mod loader;
 mod lock;
 mod migrate;
 mod mounts;
 mod open;
-mod plans;
 mod private;
 mod prune;
 mod reader;
-mod repair;
-mod rows;
 mod sql;
 mod store;
 mod stored;
+pub mod testing;
 mod views;
 mod waiting;
 mod waits;

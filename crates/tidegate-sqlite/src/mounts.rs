@@ -6,42 +6,12 @@
 use std::path::{Path, PathBuf};
 
 /// File systems that reach another machine, as Linux names them.
-const OVER_A_NETWORK: &[&str] = &[
-    "9p",
-    "afs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "coda",
-    "davfs",
-    "glusterfs",
-    "gpfs",
-    "lustre",
-    "ncpfs",
-    "nfs",
-    "nfs4",
-    "orangefs",
-    "pvfs2",
-    "smb3",
-    "smbfs",
-];
+const OVER_A_NETWORK: &str = "9p afs beegfs ceph cifs coda davfs glusterfs gpfs lustre ncpfs nfs \
+    nfs4 orangefs pvfs2 smb3 smbfs";
 
 /// The same by way of FUSE.
-const OVER_A_NETWORK_BY_FUSE: &[&str] = &[
-    "ceph",
-    "curlftpfs",
-    "davfs",
-    "davfs2",
-    "gcsfuse",
-    "glusterfs",
-    "goofys",
-    "juicefs",
-    "mount-s3",
-    "rclone",
-    "s3fs",
-    "smbnetfs",
-    "sshfs",
-];
+const OVER_A_NETWORK_BY_FUSE: &str = "ceph curlftpfs davfs davfs2 gcsfuse glusterfs goofys juicefs \
+    mount-s3 rclone s3fs smbnetfs sshfs";
 
 /// A network file system and where it is mounted.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,11 +31,11 @@ fn network_in(mounts: &str, file: &Path) -> Option<Network> {
     let above = mounts.lines().filter_map(mount).filter(|(at, _)| file.starts_with(at));
     // The innermost one; of those at the same place, the last hides the others.
     let (mount, kind) = above.max_by_key(|(at, _)| at.components().count())?;
-    let fuse = kind.strip_prefix("fuse.");
-    let is_network = match fuse {
-        Some(kind) => OVER_A_NETWORK_BY_FUSE.contains(&kind),
-        None => OVER_A_NETWORK.contains(&kind),
+    let (kinds, name) = match kind.strip_prefix("fuse.") {
+        Some(name) => (OVER_A_NETWORK_BY_FUSE, name),
+        None => (OVER_A_NETWORK, kind),
     };
+    let is_network = kinds.split(' ').any(|network| network == name);
     is_network.then(|| Network { kind: kind.to_owned(), mount })
 }
 

@@ -3,11 +3,9 @@
 //! Each read is one transaction, or several where it is long, so that none holds a snapshot for more
 //! than a moment: while one is held, the log cannot begin anew.
 
-use crate::error::Error;
+use crate::error::{Error, catch_panic};
 use crate::loader::RowLoader;
 use crate::open::Place;
-use crate::writer::message;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -59,10 +57,7 @@ impl Readers {
         let (answer, answered) = oneshot::channel();
         let read = move |loader: Result<&mut RowLoader<'_>, Error>| {
             let found = loader.and_then(|loader| {
-                catch_unwind(AssertUnwindSafe(|| read(loader))).unwrap_or_else(|panic| {
-                    loader.forget_everything();
-                    Err(Error::Panicked(message(&*panic)))
-                })
+                catch_panic(|| read(loader)).inspect_err(|_| loader.forget_everything())
             });
             // The caller may have gone away.
             let _ = answer.send(found);

@@ -1,7 +1,7 @@
 //! The statements, prepared once for a connection and kept.
 //!
-//! A partial index serves a query only where the predicates agree to the letter; the test below
-//! shows which index each statement uses.
+//! A partial index serves a query only where the predicates agree to the letter; a test shows which
+//! index each [statement](crate::testing::list_statements) uses.
 
 use rusqlite::{Connection, Statement};
 
@@ -25,28 +25,7 @@ macro_rules! update_task {
     };
 }
 
-/// Columns for [`columns::read`](crate::columns::read), to be followed by a condition.
-pub(crate) const SELECT_TASK: &str = concat!("SELECT ", task_columns!(), " FROM task");
-
-/// The tasks from ?1 on and below ?2, at most ?3, with the columns for
-/// [`columns::read_place`](crate::columns::read_place), whether records were pruned, and the name of
-/// the workflow.
-pub(crate) const STORED_TASKS: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    ", gate, alarm, unrecorded, (SELECT name FROM workflow WHERE id = task.workflow) \
-     FROM task WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3"
-);
-
-/// Those that wait as rows: what of an index is without a worker. The second half says nothing new; it
-/// is there, to the letter, so that the index is used and its rows are not looked at.
-macro_rules! parked {
-    () => {
-        "worker IS NULL AND (worker IS NOT NULL OR state = 5)"
-    };
-}
-
-/// The columns of a wait, in the order in which [`waits::read`](crate::waits::read) reads them.
+/// The columns of a wait, in the order in which [`waits::read_wait`](crate::waits::read_wait) reads them.
 macro_rules! select_waits {
     () => {
         "SELECT kind, name, occurrence, label, since, due, run, how, body, signal FROM wait"
@@ -62,83 +41,138 @@ macro_rules! select_records {
     };
 }
 
-/// What was recorded after ?1, at most ?2 rows; ?3 is nothing.
-pub(crate) const RECORDS: &str = concat!(
-    select_records!(),
-    " WHERE ?3 IS NULL AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
-);
+/// First tasks from new to old, as they are asked for in a list of runs, with one more condition.
+macro_rules! select_runs {
+    ($condition:literal) => {
+        concat!(
+            "SELECT ",
+            task_columns!(),
+            " FROM task WHERE key > ?1 AND key <= ?2 AND run_id IS NOT NULL \
+             AND (?3 IS NULL AND ?4 IS NULL OR workflow IN (SELECT id FROM workflow \
+             WHERE queue = ifnull(?3, queue) AND name = ifnull(?4, name))) \
+             AND NOT (?5 AND outcome IS NOT NULL) AND NOT (?6 AND parent_task IS NOT NULL) AND ",
+            $condition,
+            " AND (?9 IS NULL OR parent_task >= ?9 AND parent_task < ?10) \
+             ORDER BY key DESC LIMIT ?11"
+        )
+    };
+}
 
-/// The same of run ?3.
-pub(crate) const RECORDS_OF_RUN: &str = concat!(
-    select_records!(),
-    " WHERE record.run = ?3 AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
-);
+/// Statements that are seldom needed, as constants.
+macro_rules! queries {
+    ($($(#[$doc:meta])* $NAME:ident = $sql:expr;)+) => {
+        $($(#[$doc])* pub(crate) const $NAME: &str = $sql;)+
 
-/// All that was recorded of the runs from ?1 on and below ?2.
-pub(crate) const RECORDS_OF_RUNS: &str = concat!(
-    select_records!(),
-    " WHERE record.run >= ?1 AND record.run < ?2 ORDER BY record.run, record.seq"
-);
+        /// All of them, with their names.
+        pub(crate) const QUERIES: &[(&str, &str)] =
+            &[$((concat!(module_path!(), "::", stringify!($NAME)), $NAME)),+];
+    };
+}
 
-/// How many tasks are ready, not due, paused, behind a limit, waiting as rows, running.
-pub(crate) const COUNTS: &str = concat!(
-    "SELECT (SELECT count(*) FROM task WHERE gate IN (0, 3) AND claim_order IS NOT NULL), \
-     (SELECT count(*) FROM task WHERE gate = 1 AND claim_order IS NOT NULL), \
-     (SELECT count(*) FROM task WHERE gate = 2 AND claim_order IS NOT NULL), \
-     (SELECT count(*) FROM task WHERE gate = 4 AND claim_order IS NOT NULL), \
-     (SELECT count(*) FROM task WHERE ",
-    parked!(),
-    "), (SELECT count(*) FROM task WHERE worker IS NOT NULL)"
-);
+pub(crate) use queries;
 
-/// Workers that own something: from one to the next, not through all that they own.
-pub(crate) const OWNERS: &str = "WITH RECURSIVE owner (id) AS (\
-     SELECT (SELECT min(worker) FROM task WHERE worker IS NOT NULL) UNION ALL \
-     SELECT (SELECT min(worker) FROM task WHERE worker > owner.id) \
-     FROM owner WHERE owner.id IS NOT NULL) SELECT id FROM owner WHERE id IS NOT NULL";
+queries! {
+    /// The tasks from ?1 on and below ?2, at most ?3, with the columns for
+    /// its place, whether records were pruned, and the name of
+    /// the workflow.
+    STORED_TASKS = concat!(
+        "SELECT ",
+        task_columns!(),
+        ", gate, alarm, unrecorded, (SELECT name FROM workflow WHERE id = task.workflow) \
+         FROM task WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3"
+    );
 
-/// Whether a run has an id from ?7 to ?8.
-pub(crate) const HAS_ID: &str = "key IN (SELECT key FROM task WHERE run_id >= ?7 AND run_id <= ?8)";
+    /// What was recorded after ?1, at most ?2 rows; ?3 is nothing.
+    RECORDS = concat!(
+        select_records!(),
+        " WHERE ?3 IS NULL AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
+    );
 
-/// All lanes: number, queue, workflow, name, weight.
-pub(crate) const LANES: &str = "SELECT lane.id, workflow.queue, workflow.name, lane.task, \
-     lane.weight FROM lane JOIN workflow ON workflow.id = lane.workflow \
-     ORDER BY workflow.queue, workflow.name, lane.task, lane.weight";
+    /// The same of run ?3.
+    RECORDS_OF_RUN = concat!(
+        select_records!(),
+        " WHERE record.run = ?3 AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
+    );
 
-/// Tasks of lane ?1 that are ready, up to ?2. For those behind limits all such are looked through:
-/// that is asked only of lanes that nobody serves.
-pub(crate) const READY_IN_LANE: &str = "SELECT count(*) FROM (SELECT 1 FROM task \
-     WHERE gate IN (0, 1, 2, 3) AND behind IS NULL AND lane = ?1 AND claim_order IS NOT NULL \
-     UNION ALL SELECT 1 FROM task WHERE gate = 4 AND lane = ?1 AND claim_order IS NOT NULL \
-     LIMIT ?2)";
+    /// All that was recorded of the runs from ?1 on and below ?2.
+    RECORDS_OF_RUNS = concat!(
+        select_records!(),
+        " WHERE record.run >= ?1 AND record.run < ?2 ORDER BY record.run, record.seq"
+    );
 
-/// The lane after ?3 in which somebody stands behind the gate ?1, or none, and the limit ?2.
-pub(crate) const NEXT_LANE: &str = "SELECT min(lane) FROM task WHERE gate IS ?1 AND behind = ?2 \
-     AND lane > ?3 AND claim_order IS NOT NULL";
+    /// How many tasks are ready, not due, paused, behind a limit, waiting as rows, running. The second
+    /// half of the condition for rows that wait says nothing new; it is there, to the letter, so that the
+    /// index is used and its rows are not looked at.
+    COUNTS = "SELECT (SELECT count(*) FROM task WHERE gate IN (0, 3) AND claim_order IS NOT NULL), \
+         (SELECT count(*) FROM task WHERE gate = 1 AND claim_order IS NOT NULL), \
+         (SELECT count(*) FROM task WHERE gate = 2 AND claim_order IS NOT NULL), \
+         (SELECT count(*) FROM task WHERE gate = 4 AND claim_order IS NOT NULL), \
+         (SELECT count(*) FROM task \
+         WHERE worker IS NULL AND (worker IS NOT NULL OR state = 5)), \
+         (SELECT count(*) FROM task WHERE worker IS NOT NULL)";
 
-/// The first ?4 of them in the lane ?3.
-pub(crate) const BEHIND: &str = "SELECT claim_order, key FROM task WHERE gate IS ?1 \
-     AND behind = ?2 AND lane = ?3 AND claim_order IS NOT NULL ORDER BY claim_order, key LIMIT ?4";
+    /// Workers that own something: from one to the next, not through all that they own.
+    OWNERS = "WITH RECURSIVE owner (id) AS (\
+         SELECT (SELECT min(worker) FROM task WHERE worker IS NOT NULL) UNION ALL \
+         SELECT (SELECT min(worker) FROM task WHERE worker > owner.id) \
+         FROM owner WHERE owner.id IS NOT NULL) SELECT id FROM owner WHERE id IS NOT NULL";
 
-/// The payloads of kind ?3 of the tasks from ?1 on, below ?2.
-pub(crate) const PAYLOADS: &str = "SELECT task, body FROM payload \
-     WHERE task >= ?1 AND task < ?2 AND kind = ?3 ORDER BY task";
+    /// All lanes: number, queue, workflow, name, weight.
+    LANES = "SELECT lane.id, workflow.queue, workflow.name, lane.task, \
+         lane.weight FROM lane JOIN workflow ON workflow.id = lane.workflow \
+         ORDER BY workflow.queue, workflow.name, lane.task, lane.weight";
 
-/// Limits that were declared, with each key that is in use or waited for, or with none: how much is in
-/// use, how many tasks wait. In no order, because SQLite would sort what an index has in order.
-pub(crate) const LIMIT_STATES: &str = "SELECT task_limit.name, at_once, rate, rate_per, \
-     ifnull(limit_key.key, ''), \
-     ifnull((SELECT sum(units) FROM hold WHERE limit_key = limit_key.id), 0), \
-     (SELECT count(*) FROM task WHERE gate = 4 AND behind = limit_key.id \
-      AND claim_order IS NOT NULL) + \
-     (SELECT count(*) FROM task WHERE gate IS NULL AND behind = limit_key.id \
-      AND claim_order IS NOT NULL) \
-     FROM task_limit LEFT JOIN limit_key ON limit_key.name = task_limit.name \
-     AND (EXISTS (SELECT 1 FROM hold WHERE limit_key = limit_key.id) \
-      OR EXISTS (SELECT 1 FROM task WHERE gate = 4 AND behind = limit_key.id \
-       AND claim_order IS NOT NULL) \
-      OR EXISTS (SELECT 1 FROM task WHERE gate IS NULL AND behind = limit_key.id \
-       AND claim_order IS NOT NULL))";
+    /// Tasks of lane ?1 that are ready, up to ?2. For those behind limits all such are looked through:
+    /// that is asked only of lanes that nobody serves.
+    READY_IN_LANE = "SELECT count(*) FROM (SELECT 1 FROM task \
+         WHERE gate IN (0, 1, 2, 3) AND behind IS NULL AND lane = ?1 AND claim_order IS NOT NULL \
+         UNION ALL SELECT 1 FROM task WHERE gate = 4 AND lane = ?1 AND claim_order IS NOT NULL \
+         LIMIT ?2)";
+
+    /// The lane after ?3 in which somebody stands behind the gate ?1, or none, and the limit ?2.
+    NEXT_LANE = "SELECT min(lane) FROM task WHERE gate IS ?1 AND behind = ?2 \
+         AND lane > ?3 AND claim_order IS NOT NULL";
+
+    /// The first ?4 of them in the lane ?3.
+    BEHIND = "SELECT claim_order, key FROM task WHERE gate IS ?1 \
+         AND behind = ?2 AND lane = ?3 AND claim_order IS NOT NULL ORDER BY claim_order, key LIMIT ?4";
+
+    /// The payloads of kind ?3 of the tasks from ?1 on, below ?2.
+    PAYLOADS = "SELECT task, body FROM payload \
+         WHERE task >= ?1 AND task < ?2 AND kind = ?3 ORDER BY task";
+
+    /// Limits that were declared, with each key that is in use or waited for, or with none: how much is in
+    /// use, how many tasks wait. In no order, because SQLite would sort what an index has in order.
+    LIMIT_STATES = "SELECT task_limit.name, at_once, rate, rate_per, \
+         ifnull(limit_key.key, ''), \
+         ifnull((SELECT sum(units) FROM hold WHERE limit_key = limit_key.id), 0), \
+         (SELECT count(*) FROM task WHERE gate = 4 AND behind = limit_key.id \
+          AND claim_order IS NOT NULL) + \
+         (SELECT count(*) FROM task WHERE gate IS NULL AND behind = limit_key.id \
+          AND claim_order IS NOT NULL) \
+         FROM task_limit LEFT JOIN limit_key ON limit_key.name = task_limit.name \
+         AND (EXISTS (SELECT 1 FROM hold WHERE limit_key = limit_key.id) \
+          OR EXISTS (SELECT 1 FROM task WHERE gate = 4 AND behind = limit_key.id \
+           AND claim_order IS NOT NULL) \
+          OR EXISTS (SELECT 1 FROM task WHERE gate IS NULL AND behind = limit_key.id \
+           AND claim_order IS NOT NULL))";
+
+    /// The number of the last task before ?1.
+    LAST_BEFORE = "SELECT max(key) FROM task WHERE key < ?1";
+
+    /// First tasks after ?1 and up to ?2, the last first, at most ?11: of queue ?3, workflow ?4, open if ?5,
+    /// begun by no task if ?6, or by one from ?9 on and below ?10; ?7 and ?8 are nothing.
+    RUNS = select_runs!("?7 IS ?8");
+
+    /// The same with an id from ?7 to ?8.
+    RUNS_BY_ID = select_runs!("key IN (SELECT key FROM task WHERE run_id >= ?7 AND run_id <= ?8)");
+
+    /// The number of the run with id ?1, and its outcome if it has ended.
+    OUTCOME = "SELECT key, iif(run_ended_at IS NULL, NULL, outcome) FROM task WHERE run_id = ?1";
+
+    /// All workers: number, name, when enlisted, slots.
+    WORKERS = "SELECT id, name, started_at, slots FROM worker ORDER BY id";
+}
 
 macro_rules! statements {
     ($(#[$about:meta])* $Name:ident: $($(#[$doc:meta])* $name:ident = $sql:expr;)+) => {
@@ -148,8 +182,8 @@ macro_rules! statements {
         }
 
         impl<'c> $Name<'c> {
-            #[cfg(test)]
-            const ALL: &'static [(&'static str, &'static str)] =
+            /// All of them, with their names.
+            pub(crate) const ALL: &'static [(&'static str, &'static str)] =
                 &[$((stringify!($name), $sql)),+];
 
             /// Prepares them all.
@@ -158,6 +192,15 @@ macro_rules! statements {
             }
         }
     };
+}
+
+statements! {
+    /// The statements that find names by their numbers, on any connection.
+    CatalogStatements:
+    plan = "SELECT body FROM plan WHERE id = ?1";
+    workflow = "SELECT queue FROM workflow WHERE id = ?1";
+    limit_key = "SELECT name, key FROM limit_key WHERE id = ?1";
+    find_limit_key = "SELECT id FROM limit_key WHERE name = ?1 AND key = ?2";
 }
 
 statements! {
@@ -203,8 +246,6 @@ statements! {
                AND taken_by IS NULL ORDER BY seq LIMIT ?3";
 
     limit = "SELECT name, at_once, rate, rate_per FROM task_limit WHERE name = ?1";
-    find_limit_key = "SELECT id FROM limit_key WHERE name = ?1 AND key = ?2";
-    limit_key = "SELECT name, key FROM limit_key WHERE id = ?1";
     in_use = "SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = ?1";
     holds = "SELECT limit_key, units, since FROM hold WHERE task = ?1";
     begun = "SELECT at, units FROM begun WHERE limit_key = ?1 ORDER BY at";
@@ -223,9 +264,6 @@ statements! {
     pauses = "SELECT paused_at, unpaused_at FROM pause WHERE scope = ?1 AND name = ?2 \
               AND paused_at < ?4 AND ifnull(unpaused_at, ?4) > ?3";
 
-    plan = "SELECT body FROM plan WHERE id = ?1";
-    find_workflow = "SELECT id FROM workflow WHERE queue = ?1 AND name = ?2";
-    workflow = "SELECT queue, name FROM workflow WHERE id = ?1";
     last_lane = "SELECT ifnull(max(id), 0) FROM lane";
     /// The lanes that a worker serves, behind one.
     worker_lanes = "SELECT lane.id, workflow.queue, lane.weight FROM worker_queue \
@@ -301,6 +339,7 @@ statements! {
 
     find_plan = "SELECT id, body FROM plan WHERE hash = ?1";
     add_plan = "INSERT INTO plan (hash, body) VALUES (?1, ?2)";
+    find_workflow = "SELECT id FROM workflow WHERE queue = ?1 AND name = ?2";
     add_workflow = "INSERT INTO workflow (queue, name) VALUES (?1, ?2)";
     find_lane = "SELECT id FROM lane WHERE workflow = ?1 AND task = ?2 AND weight = ?3";
     add_lane = "INSERT INTO lane (workflow, task, weight) VALUES (?1, ?2, ?3)";
@@ -318,172 +357,8 @@ statements! {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    fn all() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
-        LoadStatements::ALL.iter().chain(WriteStatements::ALL)
-    }
-
-    /// Each statement must be run with this, and not by going through all tasks.
-    pub(crate) fn are_found_by_an_index(statements: &[(&str, &str)]) {
-        let connection = Connection::open_in_memory().unwrap();
-        crate::migrate::apply_all(&connection).unwrap();
-        for (sql, uses) in statements {
-            let plan = plan(&connection, sql);
-            assert!(plan.contains(uses) && !plan.contains("SCAN task"), "{sql}: {plan}");
-        }
-    }
-
-    /// What SQLite says of how it would run a statement.
-    fn plan(connection: &Connection, sql: &str) -> String {
-        let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let lines = explain.raw_query().mapped(|row| row.get::<_, String>(3));
-        lines.map(Result::unwrap).collect::<Vec<_>>().join("; ")
-    }
-
-    #[test]
-    fn every_statement_on_a_growing_table_finds_its_rows_by_an_index() {
-        let connection = Connection::open_in_memory().unwrap();
-        crate::migrate::apply_all(&connection).unwrap();
-        let wanted = [
-            ("find", "USING COVERING INDEX task_run_id (run_id=?)"),
-            ("find_key", "USING PRIMARY KEY (workflow=? AND key=?)"),
-            ("task", "USING INTEGER PRIMARY KEY (rowid=?)"),
-            ("tasks", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
-            ("due", "USING COVERING INDEX task_alarm (alarm<?)"),
-            ("next_alarm", "USING COVERING INDEX task_alarm"),
-            ("owned", "USING INDEX task_worker (worker=?)"),
-            (
-                "ready",
-                "USING COVERING INDEX task_ready (gate=? AND behind=? AND lane=? AND claim_order>?)",
-            ),
-            ("any_behind", "USING COVERING INDEX task_ready (gate=?)"),
-            ("payload", "USING PRIMARY KEY (task=? AND kind=?)"),
-            ("update", "USING INTEGER PRIMARY KEY (rowid=?)"),
-            ("update_first", "USING INTEGER PRIMARY KEY (rowid=?)"),
-            ("waits", "SEARCH wait USING PRIMARY KEY (task=?)"),
-            ("wait", "PRIMARY KEY (task=? AND kind=? AND name=? AND occurrence=?)"),
-            ("drop_wait", "PRIMARY KEY (task=? AND kind=? AND name=? AND occurrence=?)"),
-            ("signal_waits", "USING INDEX wait_open (run=? AND kind=? AND name=?)"),
-            ("run_waits", "USING INDEX wait_open (run=? AND kind=?)"),
-            ("waited_by", "SEARCH wait USING PRIMARY KEY (task>? AND task<?)"),
-            ("was_sent", "USING COVERING INDEX signal_sent (run=? AND id=?)"),
-            ("signals", "USING INDEX signal_waiting (run=? AND name=?)"),
-            ("take_signal", "USING INTEGER PRIMARY KEY (rowid=?)"),
-            ("limit", "USING PRIMARY KEY (name=?)"),
-            ("find_limit_key", "(name=? AND key=?)"),
-            ("in_use", "USING COVERING INDEX hold_limit (limit_key=?)"),
-            ("holds", "USING PRIMARY KEY (task=?)"),
-            ("let_go", "USING PRIMARY KEY (task=? AND limit_key=?)"),
-            ("begun", "USING PRIMARY KEY (limit_key=?)"),
-            ("forget_begun", "USING PRIMARY KEY (limit_key=? AND at<?)"),
-            ("next_lane", "COVERING INDEX task_ready (gate=? AND behind=? AND lane>?)"),
-            ("behind", "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
-            (
-                "keys_behind",
-                "SEARCH limit_key USING COVERING INDEX sqlite_autoindex_limit_key_1 (name=?)",
-            ),
-            ("keys_behind", "COVERING INDEX task_ready (gate=? AND behind=?)"),
-            ("limit_alarm", "USING INTEGER PRIMARY KEY (rowid=?)"),
-            ("first_limit_alarm", "USING COVERING INDEX limit_alarm"),
-            ("due_limits", "USING COVERING INDEX limit_alarm (alarm<?)"),
-            ("words", "USING PRIMARY KEY (worker=?)"),
-            ("drop_words", "USING PRIMARY KEY (worker=?)"),
-            ("have_words", "USING PRIMARY KEY (worker=?)"),
-            ("open_pauses", "USING INDEX pause_open (scope>?)"),
-            ("pause_start", "pause_open (scope=? AND name=?)"),
-            ("unpause", "pause_open (scope=? AND name=?)"),
-            ("pauses", "USING INDEX pause_name (scope=? AND name=?)"),
-            ("find_plan", "USING INDEX plan_hash (hash=?)"),
-            ("find_workflow", "(queue=? AND name=?)"),
-            ("find_lane", "(workflow=? AND task=? AND weight=?)"),
-        ];
-        for (name, uses) in wanted {
-            let (_, sql) = all().find(|(known, _)| *known == name).unwrap();
-            let plan = plan(&connection, sql);
-            assert!(plan.contains(uses), "{name}: {plan}");
-        }
-        for (name, sql) in all() {
-            let plan = plan(&connection, sql);
-            assert!(!plan.contains("TEMP B-TREE"), "{name} sorts: {plan}");
-            let small = ["next_alarm", "last_task", "last_record", "last_lane", "workers"];
-            let growing = ["task", "record", "wait", "signal", "limit_key", "hold", "begun"];
-            let scans = growing.iter().any(|table| plan.contains(&format!("SCAN {table}")));
-            assert!(!scans || small.contains(name), "{name} scans: {plan}");
-        }
-    }
-
-    #[test]
-    fn what_is_only_read_is_found_by_an_index_too() {
-        let connection = Connection::open_in_memory().unwrap();
-        crate::migrate::apply_all(&connection).unwrap();
-        for (sql, uses) in [
-            (RECORDS, "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"),
-            (RECORDS_OF_RUN, "SEARCH record USING INDEX record_run (run=? AND rowid>?)"),
-            (COUNTS, "USING COVERING INDEX task_ready (gate=?)"),
-            (COUNTS, "USING INDEX task_worker (worker=?)"),
-            (COUNTS, "USING COVERING INDEX task_worker"),
-            (READY_IN_LANE, "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
-            (READY_IN_LANE, "COVERING INDEX task_ready (gate=?)"),
-            (PAYLOADS, "SEARCH payload USING PRIMARY KEY (task>? AND task<?)"),
-            (
-                LIMIT_STATES,
-                "SEARCH limit_key USING COVERING INDEX sqlite_autoindex_limit_key_1 (name=?)",
-            ),
-            (LIMIT_STATES, "USING COVERING INDEX hold_limit (limit_key=?)"),
-            (LIMIT_STATES, "COVERING INDEX task_ready (gate=? AND behind=?)"),
-            (OWNERS, "SEARCH task USING COVERING INDEX task_worker (worker>?)"),
-        ] {
-            let plan = plan(&connection, sql);
-            assert!(plan.contains(uses) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
-        }
-    }
-
-    #[test]
-    fn what_is_asked_in_every_request_costs_the_same_however_many_are_parked() {
-        use rusqlite::StatementStatus::{FullscanStep, VmStep};
-        let connection = Connection::open_in_memory().unwrap();
-        crate::migrate::apply_all(&connection).unwrap();
-        let park = "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL \
-                    SELECT n + 1 FROM number WHERE n < 100000) \
-                    INSERT INTO task (key, idx, plan, lane, state, fence, attempt, entries, \
-                    recoveries, active, turn, has_waits, since, due, alarm) SELECT n, 0, 1, 1, 5, \
-                    1, 1, 1, 0, 0, 1, 1, 7, iif(n % 2, n, NULL), iif(n % 2, n, NULL) FROM number";
-        assert_eq!(connection.execute(park, []).unwrap(), 100_000);
-        let mut sql = LoadStatements::prepare(&connection).unwrap();
-        let statements = [
-            &mut sql.next_alarm,
-            &mut sql.due,
-            &mut sql.first_limit_alarm,
-            &mut sql.due_limits,
-            &mut sql.any_behind,
-            &mut sql.ready,
-            &mut sql.owned,
-            &mut sql.have_words,
-            &mut sql.last_task,
-            &mut sql.last_record,
-            &mut sql.last_lane,
-            &mut sql.open_pauses,
-        ];
-        for statement in statements {
-            for number in 1..=statement.parameter_count() {
-                statement.raw_bind_parameter(number, 3).unwrap();
-            }
-            let mut rows = statement.raw_query();
-            while rows.next().unwrap().is_some() {}
-            drop(rows);
-            let (text, steps) = (statement.expanded_sql(), statement.get_status(VmStep));
-            assert!(steps < 60, "{text:?} takes {steps} steps");
-            assert!(statement.get_status(FullscanStep) < 10, "{text:?} scans");
-        }
-        // All that are parked are counted, but none of their rows is looked at.
-        let mut counts = connection.prepare(COUNTS).unwrap();
-        let parked = counts.query_row([], |row| row.get::<_, i64>(4)).unwrap();
-        assert_eq!(parked, 100_000);
-        let steps = counts.get_status(VmStep);
-        assert!(steps < 500_000, "{steps} steps for 100,000 tasks");
-    }
 
     /// SQLite looks at the value of a LIMIT when it plans, and planned anew for every other one.
     #[test]
@@ -496,14 +371,5 @@ pub(crate) mod tests {
             assert!(sql.ready.query((0, 1, 0, 0, rows)).unwrap().next().unwrap().is_none());
         }
         assert_eq!(sql.ready.get_status(RePrepare), 0);
-    }
-
-    #[test]
-    fn an_update_of_a_task_leaves_the_indexes_of_its_run_alone() {
-        let changed =
-            [update_task!(), "paused_at cancelled failing outcome run_ended_at open awaited"];
-        for column in ["run_id", "run_key", "workflow", "lane ="] {
-            assert!(changed.iter().all(|sql| !sql.contains(column)), "{column}");
-        }
     }
 }

@@ -7,10 +7,9 @@
 //! The log is folded back into the database when there is nothing to do, and always when it has grown
 //! long. The thread ends when the store is closed or dropped, after all that was queued before.
 
-use crate::error::Error;
+use crate::error::{Error, catch_panic};
 use crate::ledger::Ledger;
 use crate::open::{Opened, Place};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -303,16 +302,8 @@ fn take(
     }
 }
 
-/// A panic is an error of the job alone.
+/// A panic is an error of the job alone. What was half changed in the ledger is forgotten when the
+/// transaction is rolled back.
 fn run(job: &mut Box<dyn Job>, ledger: &mut Ledger<'_>) -> Result<(), Error> {
-    // What was half changed in the ledger is forgotten when the transaction is rolled back.
-    let ran = catch_unwind(AssertUnwindSafe(|| job.run(ledger)));
-    ran.unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))))
-}
-
-/// What a panic says.
-pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("without a message").to_owned()
+    catch_panic(|| job.run(ledger))
 }

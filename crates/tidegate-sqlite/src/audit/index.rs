@@ -8,47 +8,26 @@ use crate::error::Error;
 use rusqlite::Connection;
 use tidegate_core::store::Finding;
 
-/// Index, and the rows from ?1 on and below ?2 that are not found by it, at most ?3.
-const MISSING: [(&str, &str); 6] = [
-    (
-        "task_ready",
-        "SELECT key FROM task AS here NOT INDEXED WHERE key >= ?1 AND key < ?2 \
-         AND claim_order IS NOT NULL AND NOT EXISTS (SELECT 1 FROM task INDEXED BY task_ready \
-         WHERE gate IS here.gate AND behind IS here.behind AND lane = here.lane \
-         AND claim_order = here.claim_order AND key = here.key) LIMIT ?3",
-    ),
-    (
-        "task_alarm",
-        "SELECT key FROM task AS here NOT INDEXED WHERE key >= ?1 AND key < ?2 \
-         AND alarm IS NOT NULL AND NOT EXISTS (SELECT 1 FROM task INDEXED BY task_alarm \
-         WHERE alarm = here.alarm AND key = here.key) LIMIT ?3",
-    ),
-    (
-        "task_worker",
-        "SELECT key FROM task AS here NOT INDEXED WHERE key >= ?1 AND key < ?2 \
-         AND worker IS NOT NULL AND NOT EXISTS (SELECT 1 FROM task INDEXED BY task_worker \
-         WHERE worker = here.worker AND key = here.key) LIMIT ?3",
-    ),
-    (
-        "task_run_id",
-        "SELECT key FROM task AS here NOT INDEXED WHERE key >= ?1 AND key < ?2 \
-         AND run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM task INDEXED BY task_run_id \
-         WHERE run_id = here.run_id AND key = here.key) LIMIT ?3",
-    ),
-    (
-        "wait_open",
-        "SELECT task FROM wait AS here NOT INDEXED WHERE task >= ?1 AND task < ?2 \
-         AND how IS NULL AND run IS NOT NULL AND NOT EXISTS (SELECT 1 FROM wait \
-         INDEXED BY wait_open WHERE run = here.run AND kind = here.kind AND name = here.name \
-         AND since = here.since AND task = here.task AND how IS NULL) LIMIT ?3",
-    ),
-    (
-        "hold_limit",
-        "SELECT task FROM hold AS here NOT INDEXED WHERE task >= ?1 AND task < ?2 \
-         AND NOT EXISTS (SELECT 1 FROM hold INDEXED BY hold_limit \
-         WHERE limit_key = here.limit_key AND units = here.units AND task = here.task) LIMIT ?3",
-    ),
+/// Each index with its table, the task in it, the rows that it has and the columns by which it finds them.
+const INDEXES: [(&str, &str, &str, &str, &str); 6] = [
+    ("task_ready", "task", "key", "claim_order IS NOT NULL", "gate behind lane claim_order key"),
+    ("task_alarm", "task", "key", "alarm IS NOT NULL", "alarm key"),
+    ("task_worker", "task", "key", "worker IS NOT NULL", "worker key"),
+    ("task_run_id", "task", "key", "run_id IS NOT NULL", "run_id key"),
+    ("wait_open", "wait", "task", "how IS NULL AND run IS NOT NULL", "run kind name since task"),
+    ("hold_limit", "hold", "task", "TRUE", "limit_key units task"),
 ];
+
+/// The rows of tasks from ?1 on and below ?2 that are not found by an index, at most ?3.
+fn select_missing(table: &str, task: &str, has: &str, columns: &str, index: &str) -> String {
+    let same = columns.split(' ').map(|column| format!("{column} IS here.{column}"));
+    let same = same.collect::<Vec<_>>().join(" AND ");
+    format!(
+        "SELECT {task} FROM {table} AS here NOT INDEXED WHERE {task} >= ?1 AND {task} < ?2 \
+         AND {has} AND NOT EXISTS (SELECT 1 FROM {table} INDEXED BY {index} WHERE {has} AND {same}) \
+         LIMIT ?3"
+    )
+}
 
 /// The last of the next ?2 tasks from ?1 on.
 const LAST_OF_STEP: &str =
@@ -63,9 +42,10 @@ pub(super) fn check_indexes(
     findings: &mut Vec<Finding>,
 ) -> Result<(), Error> {
     let mut last_of_step = connection.prepare(LAST_OF_STEP)?;
-    let mut missing = Vec::with_capacity(MISSING.len());
-    for (index, select) in MISSING {
-        missing.push((index, connection.prepare(select)?));
+    let mut missing = Vec::with_capacity(INDEXES.len());
+    for (index, table, task, has, columns) in INDEXES {
+        let select = select_missing(table, task, has, columns, index);
+        missing.push((index, connection.prepare(&select)?));
     }
     let mut from = Some(i64::MIN);
     while let Some(first) = from

@@ -3,8 +3,8 @@
 //! A process that is stopped, or hangs, holds its lock and so keeps its tasks: nobody can know that it
 //! will not go on with them. It is named, and somebody has to continue it or to end it.
 
-use crate::columns::worker_id;
 use crate::error::Error;
+use crate::fetch::Fetch;
 use crate::open::Place;
 use rusqlite::Connection;
 use std::collections::HashMap;
@@ -18,54 +18,45 @@ const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// The clock may have been set, so that a sign only looks old: in this time everybody gives another.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-/// Workers, and how many tasks they own.
+/// Number and name of each worker, and how many tasks it owns.
 const WORKERS: &str = "SELECT id, name, (SELECT count(*) FROM task WHERE worker = worker.id) \
      FROM worker ORDER BY id";
 
-/// Workers of which nobody here can tell whether they live: their tasks stay theirs.
-pub(super) fn unknown(
+/// Names the workers of which it cannot be known here whether they live: their tasks stay theirs.
+pub(super) fn report_unknown(
     connection: &Connection,
     place: &Place,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Error> {
-    let mut select = connection.prepare(WORKERS)?;
-    let mut workers = select.query([])?;
-    while let Some(row) = workers.next()? {
-        let worker = worker_id(row.get(0)?);
+    for (worker, name, owns) in connection.prepare(WORKERS)?.fetch_all::<_, Vec<_>>([])? {
+        let (worker, name, owns): (WorkerId, String, i64) = (worker, name, owns);
         let Err(error) = place.locks.is_alive(worker) else { continue };
-        let (name, owns): (String, i64) = (row.get(1)?, row.get(2)?);
         let (number, tasks) = (worker.0, if owns == 1 { "task" } else { "tasks" });
-        findings.push(Finding::new(
-            "silent",
-            format!(
-                "cannot tell whether worker {number} ({name}) lives, which owns {owns} {tasks}: \
-                 {error}; use the store as the user that began it, then others take over"
-            ),
-        ));
+        let what = format!(
+            "cannot tell whether worker {number} ({name}) lives, which owns {owns} {tasks}: \
+             {error}; use the store as the user that began it, then others take over"
+        );
+        findings.push(Finding::new("silent", what));
     }
     Ok(())
 }
 
-/// Who seems to be silent, with its last sign, and when that was looked at.
+/// Workers that seem to be silent, each with its last sign, and when that was looked at.
 pub(super) struct Silent {
     signs: HashMap<WorkerId, SystemTime>,
     looked: Instant,
 }
 
 /// A first look.
-pub(super) fn silent(connection: &Connection, place: &Place) -> Result<Silent, Error> {
-    let mut select = connection.prepare("SELECT id FROM worker")?;
-    let known = select.query_map([], |row| row.get(0).map(worker_id))?;
-    let mut signs = HashMap::new();
-    for worker in known.collect::<rusqlite::Result<Vec<_>>>()? {
-        let sign = place.locks.last_sign(worker);
-        signs.extend(sign.filter(|sign| age(*sign) > SILENT_AFTER).map(|sign| (worker, sign)));
-    }
+pub(super) fn find_silent(connection: &Connection, place: &Place) -> Result<Silent, Error> {
+    let known: Vec<WorkerId> = connection.prepare("SELECT id FROM worker")?.fetch_all([])?;
+    let signs = known.into_iter().filter_map(|id| Some((id, place.locks.last_sign(id)?)));
+    let signs = signs.filter(|(_, sign)| find_age(*sign) > SILENT_AFTER).collect();
     Ok(Silent { signs, looked: Instant::now() })
 }
 
-/// A second look, some time after the first: who has given no sign since is told.
-pub(super) fn still_silent(
+/// A second look, some time after the first: names the workers that have given no sign since.
+pub(super) fn report_silent(
     connection: &Connection,
     place: &Place,
     silent: Silent,
@@ -75,22 +66,17 @@ pub(super) fn still_silent(
         return Ok(());
     }
     std::thread::sleep(LOOK_AGAIN_AFTER.saturating_sub(silent.looked.elapsed()));
-    let mut select = connection.prepare(WORKERS)?;
-    let mut workers = select.query([])?;
-    while let Some(row) = workers.next()? {
-        let worker = worker_id(row.get(0)?);
-        let before = silent.signs.get(&worker).copied();
-        if before.is_none() || place.locks.last_sign(worker) != before {
-            continue;
+    for (worker, name, owns) in connection.prepare(WORKERS)?.fetch_all::<_, Vec<_>>([])? {
+        let Some(&sign) = silent.signs.get(&worker) else { continue };
+        if place.locks.last_sign(worker) == Some(sign) {
+            let what = describe_silent(worker, name, owns, find_age(sign).as_secs());
+            findings.push(Finding::new("silent", what));
         }
-        let (name, owns): (String, i64) = (row.get(1)?, row.get(2)?);
-        let seconds = before.map_or(0, |sign| age(sign).as_secs());
-        findings.push(Finding::new("silent", in_words(worker, &name, owns, seconds)));
     }
     Ok(())
 }
 
-fn in_words(worker: WorkerId, name: &str, owns: i64, seconds: u64) -> String {
+fn describe_silent(worker: WorkerId, name: String, owns: i64, seconds: u64) -> String {
     let tasks = if owns == 1 { "task" } else { "tasks" };
     let said = format!(
         "worker {} ({name}) has given no sign for {seconds} s and owns {owns} {tasks}",
@@ -110,7 +96,7 @@ fn in_words(worker: WorkerId, name: &str, owns: i64, seconds: u64) -> String {
 }
 
 /// How long ago a sign was given. One from the future is no older than any.
-fn age(sign: SystemTime) -> Duration {
+fn find_age(sign: SystemTime) -> Duration {
     SystemTime::now().duration_since(sign).unwrap_or_default()
 }
 

@@ -13,6 +13,7 @@ mod files;
 mod foreign;
 mod opening;
 mod processes;
+mod statements;
 mod support;
 mod trouble;
 mod waiting;

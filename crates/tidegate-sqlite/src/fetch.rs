@@ -1,0 +1,129 @@
+//! Values from columns, by their types.
+
+use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
+use rusqlite::{OptionalExtension, Params, Row as Columned, Statement};
+use std::sync::Arc;
+use tidegate_core::graph::TaskIndex;
+use tidegate_core::lifecycle::{Fence, WorkerId};
+use tidegate_core::store::{Bytes, RequestId, RunKey, TaskKey};
+use tidegate_core::{RunId, Timestamp};
+
+/// A value that stands in one column.
+pub(crate) trait FromColumn: Sized {
+    fn from_column(value: ValueRef<'_>) -> FromSqlResult<Self>;
+}
+
+macro_rules! columns {
+    ($($Type:ty = $Stored:ty: $make:expr;)+) => {$(
+        impl FromColumn for $Type {
+            fn from_column(value: ValueRef<'_>) -> FromSqlResult<Self> {
+                <$Stored as FromSql>::column_result(value).map($make)
+            }
+        }
+    )+};
+}
+
+columns! {
+    i64 = i64: |number| number;
+    i32 = i32: |number| number;
+    u32 = u32: |number| number;
+    u8 = u8: |number| number;
+    // As it was written: numbers beyond the largest `i64` are negative.
+    u64 = i64: |number| number as u64;
+    bool = bool: |flag| flag;
+    String = String: |text| text;
+    Arc<str> = Arc<str>: |text| text;
+    Bytes = Bytes: |bytes| bytes;
+    Timestamp = i64: Timestamp::from_micros;
+    TaskKey = i64: TaskKey;
+    RunKey = i64: RunKey;
+    WorkerId = i64: |number| WorkerId(number as u64);
+    RequestId = i64: |number| RequestId(number as u64);
+    Fence = i64: |number| Fence(number as u64);
+    TaskIndex = u32: TaskIndex::from_u32;
+    RunId = [u8; 16]: |id| RunId::from_u128(u128::from_be_bytes(id));
+}
+
+impl<T: FromColumn> FromColumn for Option<T> {
+    fn from_column(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        match value {
+            ValueRef::Null => Ok(None),
+            value => T::from_column(value).map(Some),
+        }
+    }
+}
+
+/// A value as rusqlite reads it.
+struct Read<T>(T);
+
+impl<T: FromColumn> FromSql for Read<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        T::from_column(value).map(Read)
+    }
+}
+
+/// The value in a column.
+pub(crate) fn get<T: FromColumn>(row: &Columned<'_>, at: usize) -> rusqlite::Result<T> {
+    row.get(at).map(|Read(value)| value)
+}
+
+/// A value, or several in a tuple, from the first columns of a row.
+pub(crate) trait FromColumns: Sized {
+    fn from_columns(row: &Columned<'_>) -> rusqlite::Result<Self>;
+}
+
+impl<T: FromColumn> FromColumns for T {
+    fn from_columns(row: &Columned<'_>) -> rusqlite::Result<Self> {
+        get(row, 0)
+    }
+}
+
+macro_rules! tuples {
+    ($(($($T:ident $at:literal),+);)+) => {$(
+        impl<$($T: FromColumn),+> FromColumns for ($($T,)+) {
+            fn from_columns(row: &Columned<'_>) -> rusqlite::Result<Self> {
+                Ok(($(get(row, $at)?,)+))
+            }
+        }
+    )+};
+}
+
+tuples! {
+    (A 0, B 1);
+    (A 0, B 1, C 2);
+    (A 0, B 1, C 2, D 3);
+    (A 0, B 1, C 2, D 3, E 4);
+    (A 0, B 1, C 2, D 3, E 4, F 5);
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+}
+
+/// Reading rows of which the type says how.
+pub(crate) trait Fetch {
+    /// The only row.
+    fn fetch_one<T: FromColumns>(&mut self, given: impl Params) -> rusqlite::Result<T>;
+
+    /// The first row, if there is one.
+    fn fetch_first<T: FromColumns>(&mut self, given: impl Params) -> rusqlite::Result<Option<T>> {
+        self.fetch_one(given).optional()
+    }
+
+    /// All rows.
+    fn fetch_all<T, C>(&mut self, given: impl Params) -> rusqlite::Result<C>
+    where
+        T: FromColumns,
+        C: FromIterator<T>;
+}
+
+impl Fetch for Statement<'_> {
+    fn fetch_one<T: FromColumns>(&mut self, given: impl Params) -> rusqlite::Result<T> {
+        self.query_row(given, T::from_columns)
+    }
+
+    fn fetch_all<T, C>(&mut self, given: impl Params) -> rusqlite::Result<C>
+    where
+        T: FromColumns,
+        C: FromIterator<T>,
+    {
+        self.query_map(given, T::from_columns)?.collect()
+    }
+}

@@ -1,0 +1,241 @@
+//! By which index each statement of the store finds its rows.
+
+use crate::support::open;
+use rusqlite::Connection;
+use rusqlite::StatementStatus::{FullscanStep, VmStep};
+use tempfile::TempDir;
+use tidegate_sqlite::testing::list_statements;
+
+/// The database of a store in which nothing is, and the folder that it is in.
+fn empty_database() -> (TempDir, Connection) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    drop(open(&path));
+    (folder, Connection::open(path).unwrap())
+}
+
+/// The text of a statement. The name of one that is seldom needed begins with its module.
+fn find_statement(name: &str) -> &'static str {
+    let is_it = |known: &str| match known.strip_prefix("tidegate_sqlite::") {
+        Some(known) => known == name,
+        None => known == name,
+    };
+    let found = list_statements().into_iter().find(|(known, _)| is_it(known));
+    found.unwrap_or_else(|| panic!("there is no statement {name}")).1
+}
+
+/// How SQLite would run a statement.
+fn find_plan(connection: &Connection, sql: &str) -> String {
+    let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let lines = explain.raw_query().mapped(|row| row.get::<_, String>(3));
+    lines.map(Result::unwrap).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn every_statement_on_a_growing_table_finds_its_rows_by_an_index() {
+    let (_folder, connection) = empty_database();
+    let wanted = [
+        ("find", "USING COVERING INDEX task_run_id (run_id=?)"),
+        ("find_key", "USING PRIMARY KEY (workflow=? AND key=?)"),
+        ("task", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("tasks", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("due", "USING COVERING INDEX task_alarm (alarm<?)"),
+        ("next_alarm", "USING COVERING INDEX task_alarm"),
+        ("owned", "USING INDEX task_worker (worker=?)"),
+        (
+            "ready",
+            "USING COVERING INDEX task_ready (gate=? AND behind=? AND lane=? AND claim_order>?)",
+        ),
+        ("any_behind", "USING COVERING INDEX task_ready (gate=?)"),
+        ("payload", "USING PRIMARY KEY (task=? AND kind=?)"),
+        ("update", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("update_first", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("waits", "SEARCH wait USING PRIMARY KEY (task=?)"),
+        ("wait", "PRIMARY KEY (task=? AND kind=? AND name=? AND occurrence=?)"),
+        ("drop_wait", "PRIMARY KEY (task=? AND kind=? AND name=? AND occurrence=?)"),
+        ("signal_waits", "USING INDEX wait_open (run=? AND kind=? AND name=?)"),
+        ("run_waits", "USING INDEX wait_open (run=? AND kind=?)"),
+        ("waited_by", "SEARCH wait USING PRIMARY KEY (task>? AND task<?)"),
+        ("was_sent", "USING COVERING INDEX signal_sent (run=? AND id=?)"),
+        ("signals", "USING INDEX signal_waiting (run=? AND name=?)"),
+        ("take_signal", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("limit", "USING PRIMARY KEY (name=?)"),
+        ("find_limit_key", "(name=? AND key=?)"),
+        ("in_use", "USING COVERING INDEX hold_limit (limit_key=?)"),
+        ("holds", "USING PRIMARY KEY (task=?)"),
+        ("let_go", "USING PRIMARY KEY (task=? AND limit_key=?)"),
+        ("begun", "USING PRIMARY KEY (limit_key=?)"),
+        ("forget_begun", "USING PRIMARY KEY (limit_key=? AND at<?)"),
+        ("next_lane", "COVERING INDEX task_ready (gate=? AND behind=? AND lane>?)"),
+        ("behind", "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
+        (
+            "keys_behind",
+            "SEARCH limit_key USING COVERING INDEX sqlite_autoindex_limit_key_1 (name=?)",
+        ),
+        ("keys_behind", "COVERING INDEX task_ready (gate=? AND behind=?)"),
+        ("limit_alarm", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("first_limit_alarm", "USING COVERING INDEX limit_alarm"),
+        ("due_limits", "USING COVERING INDEX limit_alarm (alarm<?)"),
+        ("words", "USING PRIMARY KEY (worker=?)"),
+        ("drop_words", "USING PRIMARY KEY (worker=?)"),
+        ("have_words", "USING PRIMARY KEY (worker=?)"),
+        ("open_pauses", "USING INDEX pause_open (scope>?)"),
+        ("pause_start", "pause_open (scope=? AND name=?)"),
+        ("unpause", "pause_open (scope=? AND name=?)"),
+        ("pauses", "USING INDEX pause_name (scope=? AND name=?)"),
+        ("find_plan", "USING INDEX plan_hash (hash=?)"),
+        ("find_workflow", "(queue=? AND name=?)"),
+        ("find_lane", "(workflow=? AND task=? AND weight=?)"),
+    ];
+    for (name, uses) in wanted {
+        let plan = find_plan(&connection, find_statement(name));
+        assert!(plan.contains(uses), "{name}: {plan}");
+    }
+    for (name, sql) in list_statements().iter().filter(|(name, _)| !name.contains("::")) {
+        let plan = find_plan(&connection, sql);
+        assert!(!plan.contains("TEMP B-TREE"), "{name} sorts: {plan}");
+        let small = ["next_alarm", "last_task", "last_record", "last_lane", "workers"];
+        let growing = ["task", "record", "wait", "signal", "limit_key", "hold", "begun"];
+        let scans = growing.iter().any(|table| plan.contains(&format!("SCAN {table}")));
+        assert!(!scans || small.contains(name), "{name} scans: {plan}");
+    }
+}
+
+#[test]
+fn statements_of_views_find_their_rows_by_an_index_and_sort_nothing() {
+    let (_folder, connection) = empty_database();
+    for (name, uses) in [
+        ("sql::RECORDS", "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("sql::RECORDS_OF_RUN", "SEARCH record USING INDEX record_run (run=? AND rowid>?)"),
+        ("sql::COUNTS", "USING COVERING INDEX task_ready (gate=?)"),
+        ("sql::COUNTS", "USING INDEX task_worker (worker=?)"),
+        ("sql::COUNTS", "USING COVERING INDEX task_worker"),
+        ("sql::READY_IN_LANE", "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
+        ("sql::READY_IN_LANE", "COVERING INDEX task_ready (gate=?)"),
+        ("sql::PAYLOADS", "SEARCH payload USING PRIMARY KEY (task>? AND task<?)"),
+        (
+            "sql::LIMIT_STATES",
+            "SEARCH limit_key USING COVERING INDEX sqlite_autoindex_limit_key_1 (name=?)",
+        ),
+        ("sql::LIMIT_STATES", "USING COVERING INDEX hold_limit (limit_key=?)"),
+        ("sql::LIMIT_STATES", "COVERING INDEX task_ready (gate=? AND behind=?)"),
+        ("sql::OWNERS", "SEARCH task USING COVERING INDEX task_worker (worker>?)"),
+    ] {
+        let plan = find_plan(&connection, find_statement(name));
+        assert!(plan.contains(uses) && !plan.contains("TEMP B-TREE"), "{name}: {plan}");
+    }
+}
+
+#[test]
+fn statements_that_are_seldom_needed_find_their_rows_by_an_index() {
+    let (_folder, connection) = empty_database();
+    for (name, uses) in [
+        ("explain::LAST_RECORD", "SEARCH record USING INDEX record_run (run=?)"),
+        ("explain::HOLDERS", "USING INDEX hold_limit (limit_key=?)"),
+        (
+            "explain::BLOCKED_BEFORE",
+            "COVERING INDEX task_ready (gate=? AND behind=? AND lane=? AND claim_order>? AND claim_order<?)",
+        ),
+        ("explain::LANES", "SEARCH lane USING COVERING INDEX"),
+        (
+            "explain::READY_BEFORE",
+            "COVERING INDEX task_ready (gate=? AND behind=? AND lane=? AND claim_order>? AND claim_order<?)",
+        ),
+        ("explain::RECENT_DURATIONS", "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("explain::RECENT_DURATIONS", "SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("prune::NEXT_RUN", "SEARCH task USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("prune::WEIGHT", "USING COVERING INDEX record_run (run=?)"),
+        ("prune::DROP_KEY", "USING PRIMARY KEY (workflow=? AND key=?)"),
+        ("prune::DROP_PAUSES", "USING INDEX pause_name (scope=? AND name=?)"),
+        ("prune::DROP_PAYLOADS", "USING PRIMARY KEY (task>? AND task<?)"),
+        ("prune::DROP_WAITS", "USING PRIMARY KEY (task>? AND task<?)"),
+        ("prune::DROP_TASKS", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("prune::DROP_RECORDS", "USING COVERING INDEX record_run (run=?)"),
+        ("prune::DROP_SIGNALS", "USING COVERING INDEX signal_sent (run=?)"),
+        ("prune::RECORDS", "USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("prune::DROP_RECORD", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("prune::UNRECORD", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("prune::SIGNALS", "USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("prune::DROP_SIGNAL", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("sql::STORED_TASKS", "SEARCH task USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("stored::WAITS", "SEARCH wait USING PRIMARY KEY (task>? AND task<?)"),
+        ("stored::HOLDS", "SEARCH hold USING PRIMARY KEY (task>? AND task<?)"),
+        ("sql::RECORDS_OF_RUNS", "SEARCH record USING INDEX record_run (run>? AND run<?)"),
+        ("stored::SIGNALS", "SEARCH signal USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("stored::LIMIT_KEYS", "SEARCH limit_key USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("stored::KEYS", "SEARCH run_key USING PRIMARY KEY (workflow=? AND key>?)"),
+        ("stored::PAUSED_RUNS", "USING COVERING INDEX pause_name (scope=? AND name>?)"),
+        ("stored::WORDS", "SEARCH word USING PRIMARY KEY"),
+        ("stored::READY_ALIKE", "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
+        ("waiting::LANES", "SEARCH lane USING COVERING INDEX"),
+        ("waiting::NEXT_LIMIT", "USING COVERING INDEX task_ready (gate=? AND behind>?)"),
+        ("waiting::READY", "USING INDEX task_ready (gate=? AND behind=? AND lane=?"),
+        ("waiting::FIRST", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+    ] {
+        let plan = find_plan(&connection, find_statement(name));
+        assert!(plan.contains(uses) && !plan.contains("SCAN task"), "{name}: {plan}");
+    }
+}
+
+#[test]
+fn runs_are_found_by_the_index_of_their_ids() {
+    let (_folder, connection) = empty_database();
+    let plan = find_plan(&connection, find_statement("sql::RUNS_BY_ID"));
+    assert!(plan.starts_with("SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"), "{plan}");
+    assert!(plan.contains("INDEX task_run_id (run_id>? AND run_id<?)"), "{plan}");
+}
+
+#[test]
+fn statements_of_every_request_cost_the_same_however_many_tasks_are_parked() {
+    let (_folder, connection) = empty_database();
+    let park = "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL \
+                SELECT n + 1 FROM number WHERE n < 100000) \
+                INSERT INTO task (key, idx, plan, lane, state, fence, attempt, entries, \
+                recoveries, active, turn, has_waits, since, due, alarm) SELECT n, 0, 1, 1, 5, \
+                1, 1, 1, 0, 0, 1, 1, 7, iif(n % 2, n, NULL), iif(n % 2, n, NULL) FROM number";
+    assert_eq!(connection.execute(park, []).unwrap(), 100_000);
+    for name in [
+        "next_alarm",
+        "due",
+        "first_limit_alarm",
+        "due_limits",
+        "any_behind",
+        "ready",
+        "owned",
+        "have_words",
+        "last_task",
+        "last_record",
+        "last_lane",
+        "open_pauses",
+    ] {
+        let mut statement = connection.prepare(find_statement(name)).unwrap();
+        for number in 1..=statement.parameter_count() {
+            statement.raw_bind_parameter(number, 3).unwrap();
+        }
+        let mut rows = statement.raw_query();
+        while rows.next().unwrap().is_some() {}
+        drop(rows);
+        let steps = statement.get_status(VmStep);
+        assert!(steps < 60, "{name} takes {steps} steps");
+        assert!(statement.get_status(FullscanStep) < 10, "{name} scans");
+    }
+    // All that are parked are counted, but none of their rows is looked at.
+    let mut counts = connection.prepare(find_statement("sql::COUNTS")).unwrap();
+    let parked = counts.query_row([], |row| row.get::<_, i64>(4)).unwrap();
+    assert_eq!(parked, 100_000);
+    let steps = counts.get_status(VmStep);
+    assert!(steps < 500_000, "{steps} steps for 100,000 tasks");
+}
+
+#[test]
+fn an_update_of_a_task_leaves_the_indexes_of_its_run_alone() {
+    for name in ["update", "update_first"] {
+        let sql = find_statement(name);
+        for column in ["run_id", "run_key", "workflow", "lane ="] {
+            assert!(
+                sql.starts_with("UPDATE task SET") && !sql.contains(column),
+                "{name}: {column}"
+            );
+        }
+    }
+}
