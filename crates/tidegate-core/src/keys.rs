@@ -1,4 +1,4 @@
-//! Maps by the numbers that a store gives.
+//! Maps by the numbers that a store gives, and the hash by which it finds equal bytes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -33,12 +33,25 @@ impl Hasher for KeyHasher {
     }
 }
 
+/// The FNV-1a hash of bytes, which is the same in every version of this program: stores may keep it.
+pub fn hash_bytes(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::TaskKey;
     use std::collections::HashSet;
     use std::hash::BuildHasher;
+
+    #[test]
+    fn hash_of_bytes_never_changes() {
+        assert_eq!(hash_bytes(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(hash_bytes(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(hash_bytes(b"foobar"), 0x8594_4171_f739_67e8);
+    }
 
     #[test]
     fn numbers_that_follow_each_other_are_spread_over_both_ends_of_the_hash() {

@@ -282,6 +282,24 @@ impl Payload {
     }
 }
 
+impl RunOutcome {
+    /// From the number stores keep.
+    pub fn from_code(code: u8) -> Option<Self> {
+        [RunOutcome::Succeeded, RunOutcome::Failed, RunOutcome::Cancelled]
+            .into_iter()
+            .find(|outcome| outcome.to_code() == code)
+    }
+
+    /// The number stores keep; it never changes its meaning.
+    pub fn to_code(self) -> u8 {
+        match self {
+            RunOutcome::Succeeded => 0,
+            RunOutcome::Failed => 1,
+            RunOutcome::Cancelled => 2,
+        }
+    }
+}
+
 /// What is told at once of a task that a worker owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owned {

@@ -23,6 +23,17 @@ pub struct Wakeup {
 }
 
 impl Wakeup {
+    /// The reasons as bits, for stores that pass them on.
+    pub fn to_bits(self) -> u8 {
+        u8::from(self.is_notified) | u8::from(self.has_ready) << 1 | u8::from(self.has_ended) << 2
+    }
+
+    /// The reasons of bits.
+    pub fn from_bits(bits: u8) -> Self {
+        let [is_notified, has_ready, has_ended] = [1, 2, 4].map(|bit| bits & bit != 0);
+        Wakeup { is_notified, has_ready, has_ended }
+    }
+
     /// Adds the reasons of another.
     pub fn add_reasons(&mut self, other: Wakeup) {
         self.is_notified |= other.is_notified;

@@ -157,20 +157,18 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Puts a task into its lane, and its run, if it is the first, under its key. A repair does so; its
-    /// statements are prepared when they are needed.
+    /// Puts a task into its lane, and its run, if it is the first, under its key. A repair does so.
     fn file_again(&mut self, row: &Row, head: &Head) -> Result<(), Error> {
         let filing = self.file_task(&head.queue, &row.plan, row.index)?;
-        let connection = &self.opened.connection;
         let lane = "UPDATE task SET lane = ?2 WHERE key = ?1 AND lane != ?2";
-        connection.execute(lane, (row.key.0, filing.lane))?;
+        self.loader.execute_rare(lane, (row.key.0, filing.lane))?;
         if row.head.is_some() {
             let key = head.key.as_deref();
             let forget = "DELETE FROM run_key WHERE run = ?1 AND (workflow, key) IS NOT (?2, ?3)";
-            connection.execute(forget, (row.key.0, filing.workflow, key))?;
+            self.loader.execute_rare(forget, (row.key.0, filing.workflow, key))?;
             let add = "INSERT INTO run_key (workflow, key, run) SELECT ?1, ?2, ?3 \
                        WHERE ?2 IS NOT NULL ON CONFLICT DO NOTHING";
-            connection.execute(add, (filing.workflow, key, row.key.0))?;
+            self.loader.execute_rare(add, (filing.workflow, key, row.key.0))?;
         }
         // A lane that was empty may not be any more.
         self.loader.cache.empty.clear();
@@ -179,14 +177,14 @@ impl Ledger<'_> {
 
     /// Removes rows that belong to something that does not exist.
     fn remove_orphans(&mut self, stray: &Stray) -> Result<(), Error> {
-        let connection = &self.opened.connection;
         if let Stray::Pause(run) = stray {
-            connection.execute("DELETE FROM pause WHERE scope = 0 AND name = ?1", [run])?;
+            let delete = "DELETE FROM pause WHERE scope = 0 AND name = ?1";
+            self.loader.execute_rare(delete, [run])?;
         }
         for &table in stray.side_tables() {
             let (table, owner) = side_table(table);
             let delete = format!("DELETE FROM {table} WHERE {owner} = ?1");
-            connection.execute(&delete, [stray.owner_number()])?;
+            self.loader.execute_rare(&delete, [stray.owner_number()])?;
         }
         Ok(())
     }

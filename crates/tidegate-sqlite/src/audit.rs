@@ -7,11 +7,10 @@
 //! Deliberately absent from the usual audit: SQLite's own check of a table, which holds one snapshot
 //! for all of it ([`check_files`]).
 
-mod files;
 mod index;
 mod workers;
 
-pub(crate) use files::check_files;
+pub(crate) use index::check_files;
 
 use crate::error::Error;
 use crate::loader::RowLoader;

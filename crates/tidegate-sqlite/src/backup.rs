@@ -6,7 +6,7 @@
 //! Deliberately absent: SQLite's interface for copies page by page, which begins anew whenever another
 //! process writes; logs of commands, which are files of their own.
 
-use crate::error::{Error, NoBackup};
+use crate::error::Error;
 use crate::open::{self, Place};
 use std::fs::{self, File};
 use std::io;
@@ -17,8 +17,11 @@ pub(crate) fn backup(place: &Place, to: &Path) -> Result<(), Error> {
     place.check()?;
     let refuse = |why| Error::Backup { to: to.to_owned(), why };
     let target = target(place, to).map_err(refuse)?;
-    let part = Part::create(&target).map_err(|error| refuse(NoBackup::Io(error)))?;
-    let name = part.path.to_str().ok_or_else(|| refuse(NoBackup::Name))?;
+    let part = Part::create(&target).map_err(refuse)?;
+    let name = part
+        .path
+        .to_str()
+        .ok_or_else(|| refuse(io::Error::other("its name is not UTF-8; name another file")))?;
     let connection = place.open_reader()?;
     connection.execute("VACUUM INTO ?1", [name])?;
     drop(connection);
@@ -26,22 +29,19 @@ pub(crate) fn backup(place: &Place, to: &Path) -> Result<(), Error> {
 }
 
 /// The whole path of a file that does not exist, in a folder that does.
-fn target(place: &Place, to: &Path) -> Result<PathBuf, NoBackup> {
-    let folder = match to.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let folder = match folder.canonicalize() {
+fn target(place: &Place, to: &Path) -> io::Result<PathBuf> {
+    let exists = || io::Error::other("there is something already; name a new file");
+    let folder = match open::folder_of(to).canonicalize() {
         Ok(folder) if folder.is_dir() => folder,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(NoBackup::Io(error));
-        }
-        _ => return Err(NoBackup::NoFolder),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
+        _ => return Err(io::Error::other("its folder does not exist; create it first")),
     };
-    let target = folder.join(to.file_name().ok_or(NoBackup::Exists)?);
+    let target = folder.join(to.file_name().ok_or_else(exists)?);
     match target.canonicalize() {
-        Ok(found) if found == place.path => Err(NoBackup::Itself),
-        _ if target.symlink_metadata().is_ok() => Err(NoBackup::Exists),
+        Ok(found) if found == place.path => {
+            Err(io::Error::other("that is the store itself; name another file"))
+        }
+        _ if target.symlink_metadata().is_ok() => Err(exists()),
         _ => Ok(target),
     }
 }
@@ -68,13 +68,12 @@ impl Part {
     }
 
     /// Gives it its name once it is on the disk.
-    fn finish(self, target: &Path) -> Result<(), NoBackup> {
-        let written = File::open(&self.path).and_then(|file| file.sync_all());
-        written.map_err(NoBackup::Io)?;
+    fn finish(self, target: &Path) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()?;
         if target.symlink_metadata().is_ok() {
-            return Err(NoBackup::Exists);
+            return Err(io::Error::other("there is something already; name a new file"));
         }
-        fs::rename(&self.path, target).map_err(NoBackup::Io)?;
+        fs::rename(&self.path, target)?;
         // The name as well, where folders can be told to be written.
         let folder = target.parent().map(File::open);
         let _ = folder.map(|folder| folder.and_then(|folder| folder.sync_all()));

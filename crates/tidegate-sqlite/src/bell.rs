@@ -26,23 +26,6 @@ use tidegate_core::store::{StoreError, Wakeup};
 use tidegate_core::trust::FileKind;
 use tokio::sync::Notify;
 
-const WORD: u8 = 1;
-const READY: u8 = 2;
-const ENDED: u8 = 4;
-
-fn to_byte(wakeup: Wakeup) -> u8 {
-    let bit = |is: bool, bit: u8| if is { bit } else { 0 };
-    bit(wakeup.is_notified, WORD) | bit(wakeup.has_ready, READY) | bit(wakeup.has_ended, ENDED)
-}
-
-fn from_byte(byte: u8) -> Wakeup {
-    Wakeup {
-        is_notified: byte & WORD != 0,
-        has_ready: byte & READY != 0,
-        has_ended: byte & ENDED != 0,
-    }
-}
-
 /// Makes the bell of a worker. Where there are no such pipes, there is none.
 #[cfg(target_os = "linux")]
 pub(crate) fn make(path: &Path) -> io::Result<()> {
@@ -94,7 +77,7 @@ impl Bells {
         let bell = bell.or_insert_with(|| open(&folder.bell_of(worker), false).ok());
         if let Some(bell) = bell {
             // One that is full is being rung already.
-            let _ = bell.write(&[to_byte(wakeup)]);
+            let _ = bell.write(&[wakeup.to_bits()]);
         }
     }
 
@@ -131,7 +114,7 @@ impl Ears {
         loop {
             match ear.heard.swap(0, Ordering::AcqRel) {
                 0 => ear.told.notified().await,
-                heard => return Ok(from_byte(heard)),
+                heard => return Ok(Wakeup::from_bits(heard)),
             }
         }
     }
@@ -182,53 +165,5 @@ impl Ear {
             self.heard.fetch_or(heard, Ordering::AcqRel);
             self.told.notify_one();
         }
-    }
-}
-
-#[cfg(test)]
-#[cfg(target_os = "linux")]
-mod tests {
-    use super::*;
-
-    fn folder() -> (tempfile::TempDir, LockFolder) {
-        let place = tempfile::tempdir().expect("a folder can be made");
-        // Longer than the path of a socket may be.
-        let long = place.path().join("d".repeat(200));
-        std::fs::create_dir(&long).expect("a folder can be made");
-        let folder = LockFolder::of(&long.join("jobs.db"));
-        folder.create().expect("a folder can be made");
-        (place, folder)
-    }
-
-    #[tokio::test]
-    async fn a_bell_is_heard_however_long_its_path_and_says_what_for() {
-        let (_place, folder) = folder();
-        let worker = WorkerId(3);
-        make(&folder.bell_of(worker)).unwrap();
-        let (ears, mut bells) = (Ears::new(folder.clone()), Bells::new(folder));
-        let all = [
-            Wakeup { is_notified: true, ..Wakeup::default() },
-            Wakeup { has_ready: true, ..Wakeup::default() },
-            Wakeup { has_ended: true, ..Wakeup::default() },
-        ];
-        for wakeup in all {
-            bells.ring(worker, wakeup);
-            assert_eq!(ears.hear(worker).await.unwrap(), wakeup);
-        }
-    }
-
-    #[tokio::test]
-    async fn rung_more_often_than_anybody_listens_nobody_waits() {
-        let (_place, folder) = folder();
-        let worker = WorkerId(3);
-        make(&folder.bell_of(worker)).unwrap();
-        let mut bells = Bells::new(folder.clone());
-        // More than a pipe takes.
-        for _ in 0..100_000 {
-            bells.ring(worker, Wakeup { is_notified: true, ..Wakeup::default() });
-        }
-        bells.ring(WorkerId(4), Wakeup::default());
-        let ears = Ears::new(folder);
-        assert!(ears.hear(worker).await.unwrap().is_notified);
     }
 }

@@ -17,13 +17,10 @@ use tidegate_core::store::Bytes;
 
 /// Plans that are remembered. A program has a few dozen; one that makes a new plan for every run must
 /// not fill the memory with them.
-const PLANS_MAX: usize = 1_024;
+pub(crate) const PLANS_MAX: usize = 1_024;
 
-/// Queues that are remembered for a plan.
-const QUEUES_MAX: usize = 64;
-
-/// Workflows that are remembered, and limits, one for each key.
-const NAMES_MAX: usize = 10_000;
+/// Workflows and task groups that are remembered, and limits, one for each key.
+pub(crate) const NAMES_MAX: usize = 10_000;
 
 /// A map that is emptied when it is full.
 pub(crate) struct BoundedMap<K, V, const MAX: usize>(pub(crate) HashMap<K, V>);
@@ -60,6 +57,11 @@ impl<K: Hash + Eq, V: Clone, const MAX: usize> BoundedMap<K, V, MAX> {
 /// Plans, workflows and limits by their numbers: what is needed to read rows.
 pub(crate) struct Catalog<'c> {
     sql: CatalogStatements<'c>,
+    pub(crate) known: KnownNames,
+}
+
+#[derive(Default)]
+pub(crate) struct KnownNames {
     plans: BoundedMap<i64, Arc<Plan>, PLANS_MAX>,
     queues: BoundedMap<i64, Arc<str>, NAMES_MAX>,
     limits: BoundedMap<i64, LimitKey, NAMES_MAX>,
@@ -69,25 +71,13 @@ pub(crate) struct Catalog<'c> {
 
 impl<'c> Catalog<'c> {
     pub(crate) fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
-        Ok(Catalog {
-            sql: CatalogStatements::prepare(connection)?,
-            plans: BoundedMap::default(),
-            queues: BoundedMap::default(),
-            limits: BoundedMap::default(),
-            limit_ids: BoundedMap::default(),
-        })
-    }
-
-    pub(crate) fn forget_everything(&mut self) {
-        self.plans.0.clear();
-        self.queues.0.clear();
-        self.limits.0.clear();
-        self.limit_ids.0.clear();
+        let sql = CatalogStatements::prepare(connection)?;
+        Ok(Catalog { sql, known: KnownNames::default() })
     }
 
     /// The plan of this number.
     pub(crate) fn find_plan(&mut self, id: i64) -> Result<Arc<Plan>, Error> {
-        self.plans.find_or_load(id, |_| {
+        self.known.plans.find_or_load(id, |_| {
             let body: Option<Bytes> = self.sql.plan.fetch_first([id])?;
             let body = body.ok_or(Error::Missing { table: "plan", id })?;
             let plan = Plan::decode(&body).map_err(|source| Error::Plan { id, source })?;
@@ -97,7 +87,7 @@ impl<'c> Catalog<'c> {
 
     /// The queue of the workflow of this number.
     pub(crate) fn find_queue(&mut self, id: i64) -> Result<Arc<str>, Error> {
-        self.queues.find_or_load(id, |_| {
+        self.known.queues.find_or_load(id, |_| {
             let queue = self.sql.workflow.fetch_first([id])?;
             queue.ok_or(Error::Missing { table: "workflow", id })
         })
@@ -105,7 +95,7 @@ impl<'c> Catalog<'c> {
 
     /// The limit of this number.
     pub(crate) fn find_limit(&mut self, id: i64) -> Result<LimitKey, Error> {
-        self.limits.find_or_load(id, |_| {
+        self.known.limits.find_or_load(id, |_| {
             let names = self.sql.limit_key.fetch_first([id])?;
             let (name, key): (Arc<str>, Arc<str>) =
                 names.ok_or(Error::Missing { table: "limit_key", id })?;
@@ -115,20 +105,20 @@ impl<'c> Catalog<'c> {
 
     /// The number of a limit for its key, if it has one.
     pub(crate) fn find_limit_id(&mut self, limit: &LimitKey) -> Result<Option<i64>, Error> {
-        if let Some(id) = self.limit_ids.0.get(limit) {
+        if let Some(id) = self.known.limit_ids.0.get(limit) {
             return Ok(Some(*id));
         }
         let id = self.sql.find_limit_key.fetch_first((&*limit.name, &*limit.key))?;
         if let Some(id) = id {
-            self.limit_ids.put_value(limit.clone(), id);
+            self.known.limit_ids.put_value(limit.clone(), id);
         }
         Ok(id)
     }
 
     /// Remembers a plan; one that is remembered already stays, so that all rows have the same.
     pub(crate) fn add_plan(&mut self, id: i64, plan: &Arc<Plan>) {
-        if !self.plans.0.contains_key(&id) {
-            self.plans.put_value(id, plan.clone());
+        if !self.known.plans.0.contains_key(&id) {
+            self.known.plans.put_value(id, plan.clone());
         }
     }
 }
@@ -143,7 +133,8 @@ pub(crate) struct Filing {
 
 /// The numbers under which the tasks of a plan are filed in a queue.
 pub(crate) struct FiledPlan {
-    pub(crate) plan: Arc<Plan>,
+    /// Keeps the address from being used for another plan.
+    pub(crate) _plan: Arc<Plan>,
     pub(crate) queue: Arc<str>,
     pub(crate) plan_id: i64,
     pub(crate) workflow: i64,
@@ -156,33 +147,4 @@ impl FiledPlan {
         let lane = self.lanes[task.as_usize()];
         Filing { plan: self.plan_id, workflow: self.workflow, lane }
     }
-}
-
-/// Plans by their addresses in memory, which they keep as long as they are here: what is needed to
-/// write rows.
-#[derive(Default)]
-pub(crate) struct FiledPlans(HashMap<usize, Vec<FiledPlan>>);
-
-impl FiledPlans {
-    pub(crate) fn find_plan(&self, queue: &Arc<str>, plan: &Arc<Plan>) -> Option<&FiledPlan> {
-        let is_it = |filed: &&FiledPlan| Arc::ptr_eq(&filed.queue, queue) || filed.queue == *queue;
-        self.0.get(&Arc::as_ptr(plan).addr())?.iter().find(is_it)
-    }
-
-    pub(crate) fn add_plan(&mut self, filed: FiledPlan) {
-        if self.0.len() >= PLANS_MAX {
-            self.0.clear();
-        }
-        let queues = self.0.entry(Arc::as_ptr(&filed.plan).addr()).or_default();
-        if queues.len() >= QUEUES_MAX {
-            queues.clear();
-        }
-        queues.push(filed);
-    }
-}
-
-/// By which equal plans are found: FNV-1a, which is the same in every version of this program.
-pub(crate) fn hash_plan(bytes: &[u8]) -> i64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step) as i64
 }

@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, Filing};
 use crate::error::Error;
-use crate::fetch::get;
+use crate::fetch::read_at;
 use rusqlite::{Row as Columned, Statement, ToSql};
 use std::time::Duration;
 use tidegate_core::delta::TaskWrite;
@@ -14,13 +14,13 @@ use tidegate_core::{RunId, Timestamp};
 
 /// Reads a task from the columns of [`SELECT_TASK`](crate::sql::SELECT_TASK).
 pub(crate) fn read_task(row: &Columned<'_>, catalog: &mut Catalog<'_>) -> Result<Row, Error> {
-    let key: TaskKey = get(row, 0)?;
+    let key: TaskKey = read_at(row, 0)?;
     let corrupt = |source| Error::Task { key: key.0, source };
-    let (index, plan): (TaskIndex, _) = (get(row, 1)?, catalog.find_plan(get(row, 2)?)?);
+    let (index, plan): (TaskIndex, _) = (read_at(row, 1)?, catalog.find_plan(read_at(row, 2)?)?);
     if index.as_usize() >= plan.task_count() {
         return Err(corrupt(Corrupt));
     }
-    let behind = match (get(row, 22)?, get(row, 23)?) {
+    let behind = match (read_at(row, 22)?, read_at(row, 23)?) {
         (Some(limit), Some(order)) => Some((catalog.find_limit(limit)?, order)),
         (Some(_), None) => return Err(corrupt(Corrupt)),
         (None, _) => None,
@@ -30,11 +30,11 @@ pub(crate) fn read_task(row: &Columned<'_>, catalog: &mut Catalog<'_>) -> Result
         index,
         plan,
         life: Life::try_from(read_life(row)?).map_err(corrupt)?,
-        request: get(row, 19)?,
-        ended_at: get(row, 20)?,
-        has_waits: get_flag(row, 21)?,
+        request: read_at(row, 19)?,
+        ended_at: read_at(row, 20)?,
+        has_waits: read_flag(row, 21)?,
         behind,
-        head: match get(row, 24)? {
+        head: match read_at(row, 24)? {
             Some(id) => Some(Box::new(read_head(row, id, key, catalog)?)),
             None => None,
         },
@@ -44,21 +44,21 @@ pub(crate) fn read_task(row: &Columned<'_>, catalog: &mut Catalog<'_>) -> Result
 /// Reads the life of a task from the same columns.
 pub(crate) fn read_life(row: &Columned<'_>) -> rusqlite::Result<Columns> {
     Ok(Columns {
-        state: get(row, 4)?,
-        reason: get(row, 5)?,
-        fence: get(row, 6)?,
-        attempt: get(row, 7)?,
-        entries: get(row, 8)?,
-        recoveries: get(row, 9)?,
-        active: get(row, 10)?,
-        started: get(row, 11)?,
-        stopping: get(row, 12)?,
-        worker: get(row, 13)?,
-        since: get(row, 14)?,
-        due: get(row, 15)?,
-        begun_at: get(row, 16)?,
-        waits_since: get(row, 17)?,
-        waits_for: get(row, 18)?,
+        state: read_at(row, 4)?,
+        reason: read_at(row, 5)?,
+        fence: read_at(row, 6)?,
+        attempt: read_at(row, 7)?,
+        entries: read_at(row, 8)?,
+        recoveries: read_at(row, 9)?,
+        active: read_at(row, 10)?,
+        started: read_at(row, 11)?,
+        stopping: read_at(row, 12)?,
+        worker: read_at(row, 13)?,
+        since: read_at(row, 14)?,
+        due: read_at(row, 15)?,
+        begun_at: read_at(row, 16)?,
+        waits_since: read_at(row, 17)?,
+        waits_for: read_at(row, 18)?,
     })
 }
 
@@ -68,32 +68,32 @@ fn read_head(
     key: TaskKey,
     catalog: &mut Catalog<'_>,
 ) -> Result<Head, Error> {
-    let corrupt = |source| Error::Task { key: key.0, source };
+    let corrupt = || Error::Task { key: key.0, source: Corrupt };
     Ok(Head {
         id,
-        queue: catalog.find_queue(get(row, 25)?)?,
-        priority: get(row, 26)?,
-        key: get(row, 27)?,
-        not_before: get(row, 28)?,
-        submitted_at: get(row, 29)?,
-        paused_at: get(row, 30)?,
-        cancelled: get_flag(row, 31)?,
-        failing: get_flag(row, 32)?,
-        ended: match (get(row, 33)?, get(row, 34)?) {
-            (Some(outcome), Some(at)) => Some((decode_outcome(outcome).map_err(corrupt)?, at)),
+        queue: catalog.find_queue(read_at(row, 25)?)?,
+        priority: read_at(row, 26)?,
+        key: read_at(row, 27)?,
+        not_before: read_at(row, 28)?,
+        submitted_at: read_at(row, 29)?,
+        paused_at: read_at(row, 30)?,
+        cancelled: read_flag(row, 31)?,
+        failing: read_flag(row, 32)?,
+        ended: match (read_at(row, 33)?, read_at(row, 34)?) {
+            (Some(code), Some(at)) => Some((RunOutcome::from_code(code).ok_or_else(corrupt)?, at)),
             (None, None) => None,
-            _ => return Err(corrupt(Corrupt)),
+            _ => return Err(corrupt()),
         },
-        parent: get(row, 35)?,
-        open: get(row, 36)?,
-        awaited: get_flag(row, 37)?,
-        retry_of: get(row, 38)?,
+        parent: read_at(row, 35)?,
+        open: read_at(row, 36)?,
+        awaited: read_flag(row, 37)?,
+        retry_of: read_at(row, 38)?,
     })
 }
 
 /// 1 if it is so, otherwise NULL.
-fn get_flag(row: &Columned<'_>, at: usize) -> rusqlite::Result<bool> {
-    Ok(get::<Option<bool>>(row, at)?.unwrap_or(false))
+fn read_flag(row: &Columned<'_>, at: usize) -> rusqlite::Result<bool> {
+    Ok(read_at::<Option<bool>>(row, at)?.unwrap_or(false))
 }
 
 /// Binds what of a task changes: number 1 to 23, and to 30 if it is the first of its run. The limit it
@@ -133,7 +133,7 @@ pub(crate) fn bind_changing(
         bind.time(24, head.paused_at)?;
         bind.flag(25, head.cancelled)?;
         bind.flag(26, head.failing)?;
-        bind.maybe(27, head.ended.map(|(outcome, _)| encode_outcome(outcome)))?;
+        bind.maybe(27, head.ended.map(|(outcome, _)| outcome.to_code()))?;
         bind.time(28, head.ended.map(|(_, at)| at))?;
         bind.value(29, head.open)?;
         bind.flag(30, head.awaited)?;
@@ -183,24 +183,24 @@ pub(crate) fn bind_record(statement: &mut Statement<'_>, record: &Record) -> rus
 
 /// Reads the columns of [`RECORDS`](crate::sql::RECORDS).
 pub(crate) fn read_record(row: &Columned<'_>) -> Result<Record, Error> {
-    let run: RunKey = get(row, 2)?;
+    let run: RunKey = read_at(row, 2)?;
     let corrupt = || Error::Task { key: run.0, source: Corrupt };
-    let reason = get::<Option<u8>>(row, 6)?;
-    let active = u64::try_from(get::<i64>(row, 11)?).map_err(|_| corrupt())?;
+    let reason = read_at::<Option<u8>>(row, 6)?;
+    let active = u64::try_from(read_at::<i64>(row, 11)?).map_err(|_| corrupt())?;
     Ok(Record {
-        seq: get(row, 0)?,
-        at: get(row, 1)?,
+        seq: read_at(row, 0)?,
+        at: read_at(row, 1)?,
         run,
-        run_id: get(row, 3)?,
-        task: get(row, 4)?,
-        what: Happened::from_code(get(row, 5)?).ok_or_else(corrupt)?,
+        run_id: read_at(row, 3)?,
+        task: read_at(row, 4)?,
+        what: Happened::from_code(read_at(row, 5)?).ok_or_else(corrupt)?,
         reason: reason.map(|code| Reason::from_code(code).ok_or_else(corrupt)).transpose()?,
-        attempt: get(row, 7)?,
-        entry: get(row, 8)?,
-        worker: get(row, 9)?,
-        begun_at: get(row, 10)?,
+        attempt: read_at(row, 7)?,
+        entry: read_at(row, 8)?,
+        worker: read_at(row, 9)?,
+        begun_at: read_at(row, 10)?,
         active: Duration::from_micros(active),
-        error: get(row, 12)?,
+        error: read_at(row, 12)?,
     })
 }
 
@@ -219,12 +219,8 @@ impl<'b, 's> Binder<'b, 's> {
         self.statement.raw_bind_parameter(number, value)
     }
 
-    pub(crate) fn maybe(
-        &mut self,
-        number: usize,
-        value: Option<impl ToSql>,
-    ) -> rusqlite::Result<()> {
-        value.map_or(Ok(()), |value| self.value(number, value))
+    pub(crate) fn maybe(&mut self, at: usize, value: Option<impl ToSql>) -> rusqlite::Result<()> {
+        value.map_or(Ok(()), |value| self.value(at, value))
     }
 
     /// 1 if it is so, and otherwise nothing: usually it is not, and what is not bound costs nothing.
@@ -234,23 +230,5 @@ impl<'b, 's> Binder<'b, 's> {
 
     pub(crate) fn time(&mut self, number: usize, time: Option<Timestamp>) -> rusqlite::Result<()> {
         self.maybe(number, time.map(Timestamp::as_micros))
-    }
-}
-
-/// The number that is kept; it never changes its meaning.
-fn encode_outcome(outcome: RunOutcome) -> u8 {
-    match outcome {
-        RunOutcome::Succeeded => 0,
-        RunOutcome::Failed => 1,
-        RunOutcome::Cancelled => 2,
-    }
-}
-
-pub(crate) fn decode_outcome(code: u8) -> Result<RunOutcome, Corrupt> {
-    match code {
-        0 => Ok(RunOutcome::Succeeded),
-        1 => Ok(RunOutcome::Failed),
-        2 => Ok(RunOutcome::Cancelled),
-        _ => Err(Corrupt),
     }
 }

@@ -31,7 +31,7 @@ pub(crate) enum Error {
     /// The file by which a worker is known to be alive.
     Lock { file: PathBuf, source: io::Error },
     /// There is no copy at this place.
-    Backup { to: PathBuf, why: NoBackup },
+    Backup { to: PathBuf, why: io::Error },
     /// A thread could not be started.
     Thread(io::Error),
     /// It panicked.
@@ -40,35 +40,15 @@ pub(crate) enum Error {
     Closed,
 }
 
-/// Why there is no copy.
-#[derive(Debug)]
-pub(crate) enum NoBackup {
-    /// The place is the store's own.
-    Itself,
-    /// Something is there.
-    Exists,
-    /// The folder it should be in does not exist.
-    NoFolder,
-    /// It is no name that SQLite can be told.
-    Name,
-    /// It could not be written.
-    Io(io::Error),
-}
-
 impl Error {
     /// Whether a row is damaged, while others can be read.
     pub(crate) fn is_damage(&self) -> bool {
-        use rusqlite::Error::{
-            FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType,
+        use rusqlite::Error as Sql;
+        let Error::Sqlite(error) = self else {
+            return matches!(self, Error::Task { .. } | Error::Plan { .. } | Error::Missing { .. });
         };
-        match self {
-            Error::Task { .. } | Error::Plan { .. } | Error::Missing { .. } => true,
-            Error::Sqlite(error) => matches!(
-                error,
-                FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..)
-            ),
-            _ => false,
-        }
+        matches!(error, Sql::FromSqlConversionFailure(..) | Sql::InvalidColumnType(..))
+            || matches!(error, Sql::IntegralValueOutOfRange(..))
     }
 
     /// The error as a caller of the store at `path` sees it.
@@ -160,18 +140,6 @@ impl fmt::Display for Error {
     }
 }
 
-impl fmt::Display for NoBackup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NoBackup::Itself => f.write_str("that is the store itself; name another file"),
-            NoBackup::Exists => f.write_str("there is something already; name a new file"),
-            NoBackup::NoFolder => f.write_str("its folder does not exist; create it first"),
-            NoBackup::Name => f.write_str("its name is not UTF-8; name another file"),
-            NoBackup::Io(error) => error.fmt(f),
-        }
-    }
-}
-
 impl StdError for Trouble {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.error {
@@ -179,7 +147,8 @@ impl StdError for Trouble {
             Error::Task { source, .. } => Some(source),
             Error::Plan { source, .. } => Some(source),
             Error::Lock { source, .. } | Error::Thread(source) => Some(source),
-            Error::Backup { why: NoBackup::Io(source), .. } => Some(source),
+            // Another error than one of the system is only words, which are said already.
+            Error::Backup { why, .. } if why.get_ref().is_none() => Some(why),
             _ => None,
         }
     }

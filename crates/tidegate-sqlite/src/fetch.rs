@@ -1,11 +1,14 @@
 //! Values from columns, by their types.
 
 use rusqlite::types::{FromSql, FromSqlResult, ValueRef};
-use rusqlite::{OptionalExtension, Params, Row as Columned, Statement};
+use rusqlite::{OptionalExtension, Params, Result, Row as Columned, Statement};
 use std::sync::Arc;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Fence, WorkerId};
-use tidegate_core::store::{Bytes, RequestId, RunKey, TaskKey};
+use tidegate_core::retention::{OldRecord, OldSignal};
+use tidegate_core::rows::Owned;
+use tidegate_core::store::{Bytes, Counts, RequestId, RunKey, TaskKey};
+use tidegate_core::want::{StoredSignal, TaskGroup};
 use tidegate_core::{RunId, Timestamp};
 
 /// A value that stands in one column.
@@ -54,35 +57,35 @@ impl<T: FromColumn> FromColumn for Option<T> {
 }
 
 /// A value as rusqlite reads it.
-struct Read<T>(T);
+struct ReadValue<T>(T);
 
-impl<T: FromColumn> FromSql for Read<T> {
+impl<T: FromColumn> FromSql for ReadValue<T> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        T::from_column(value).map(Read)
+        T::from_column(value).map(ReadValue)
     }
 }
 
 /// The value in a column.
-pub(crate) fn get<T: FromColumn>(row: &Columned<'_>, at: usize) -> rusqlite::Result<T> {
-    row.get(at).map(|Read(value)| value)
+pub(crate) fn read_at<T: FromColumn>(row: &Columned<'_>, at: usize) -> Result<T> {
+    row.get(at).map(|ReadValue(value)| value)
 }
 
 /// A value, or several in a tuple, from the first columns of a row.
 pub(crate) trait FromColumns: Sized {
-    fn from_columns(row: &Columned<'_>) -> rusqlite::Result<Self>;
+    fn from_columns(row: &Columned<'_>) -> Result<Self>;
 }
 
 impl<T: FromColumn> FromColumns for T {
-    fn from_columns(row: &Columned<'_>) -> rusqlite::Result<Self> {
-        get(row, 0)
+    fn from_columns(row: &Columned<'_>) -> Result<Self> {
+        read_at(row, 0)
     }
 }
 
 macro_rules! tuples {
     ($(($($T:ident $at:literal),+);)+) => {$(
         impl<$($T: FromColumn),+> FromColumns for ($($T,)+) {
-            fn from_columns(row: &Columned<'_>) -> rusqlite::Result<Self> {
-                Ok(($(get(row, $at)?,)+))
+            fn from_columns(row: &Columned<'_>) -> Result<Self> {
+                Ok(($(read_at(row, $at)?,)+))
             }
         }
     )+};
@@ -97,33 +100,47 @@ tuples! {
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 }
 
+macro_rules! structs {
+    ($($Type:ident { $($field:ident)+ })+) => {$(
+        impl FromColumns for $Type {
+            fn from_columns(row: &Columned<'_>) -> Result<Self> {
+                let mut columns = 0..;
+                $(let $field = read_at(row, columns.next().unwrap_or_default())?;)+
+                Ok($Type { $($field),+ })
+            }
+        }
+    )+};
+}
+
+structs! {
+    Counts { ready future paused limited parked running }
+    OldRecord { seq at run run_ended_at }
+    OldSignal { number sent_at is_run_ended is_receiver_open }
+    Owned { task index fence request stopping }
+    StoredSignal { number run name taken_by }
+    TaskGroup { queue workflow task weight }
+}
+
 /// Reading rows of which the type says how.
 pub(crate) trait Fetch {
     /// The only row.
-    fn fetch_one<T: FromColumns>(&mut self, given: impl Params) -> rusqlite::Result<T>;
+    fn fetch_one<T: FromColumns>(&mut self, given: impl Params) -> Result<T>;
 
     /// The first row, if there is one.
-    fn fetch_first<T: FromColumns>(&mut self, given: impl Params) -> rusqlite::Result<Option<T>> {
+    fn fetch_first<T: FromColumns>(&mut self, given: impl Params) -> Result<Option<T>> {
         self.fetch_one(given).optional()
     }
 
     /// All rows.
-    fn fetch_all<T, C>(&mut self, given: impl Params) -> rusqlite::Result<C>
-    where
-        T: FromColumns,
-        C: FromIterator<T>;
+    fn fetch_all<T: FromColumns, C: FromIterator<T>>(&mut self, given: impl Params) -> Result<C>;
 }
 
 impl Fetch for Statement<'_> {
-    fn fetch_one<T: FromColumns>(&mut self, given: impl Params) -> rusqlite::Result<T> {
+    fn fetch_one<T: FromColumns>(&mut self, given: impl Params) -> Result<T> {
         self.query_row(given, T::from_columns)
     }
 
-    fn fetch_all<T, C>(&mut self, given: impl Params) -> rusqlite::Result<C>
-    where
-        T: FromColumns,
-        C: FromIterator<T>,
-    {
+    fn fetch_all<T: FromColumns, C: FromIterator<T>>(&mut self, given: impl Params) -> Result<C> {
         self.query_map(given, T::from_columns)?.collect()
     }
 }

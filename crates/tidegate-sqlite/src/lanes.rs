@@ -1,16 +1,19 @@
 //! The tasks that a worker can claim: the lanes that it serves, pauses, and several lanes as one.
+//!
+//! How many runs of a queue wait is found in the same place, never counted up or down. A bound from above
+//! is remembered, so that a submit to a queue that is far from full costs nothing.
 
 use crate::error::Error;
 use crate::fetch::Fetch;
 use crate::load::{QUEUE, STORE};
 use crate::loader::{RowLoader, load_once};
-use crate::sql::LoadStatements;
+use crate::sql::{LoadStatements, queries};
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tidegate_core::Timestamp;
-use tidegate_core::delta::{PauseChange, is_paused_after};
+use tidegate_core::delta::{PauseChange, TaskWrite, is_paused_after};
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::rows::Gate;
 use tidegate_core::store::{Scope, TaskKey};
@@ -18,6 +21,28 @@ use tidegate_core::want::{LiveWorker, ServedTasks};
 
 /// The fewest rows that are read of a lane at once: a query costs as much as a few rows.
 const LANE_ROWS_MIN: usize = 16;
+
+queries! {
+    /// The lanes of queue ?1.
+    LANES = "SELECT lane.id FROM workflow CROSS JOIN lane ON lane.workflow = workflow.id \
+         WHERE workflow.queue = ?1";
+
+    /// The limit after ?2 behind which somebody stands at the gate ?1.
+    NEXT_LIMIT = "SELECT min(behind) FROM task WHERE gate = ?1 AND behind > ?2 \
+         AND claim_order IS NOT NULL";
+
+    /// Tasks of lane ?3 that are ready behind the gate ?1 and the limit ?2, or none, and were never
+    /// entered.
+    READY = "SELECT key, idx, plan, parent_task IS NULL FROM task WHERE gate = ?1 \
+         AND behind IS ?2 AND lane = ?3 AND claim_order IS NOT NULL AND started IS NULL";
+
+    /// Whether the task ?2 is the first that is ready of the run ?1, which goes up to ?3, which no task
+    /// has begun, and of which nothing has begun.
+    FIRST = "SELECT NOT EXISTS (SELECT 1 FROM task WHERE key >= ?1 AND key < ?2 \
+         AND gate IS NOT NULL) AND NOT EXISTS (SELECT 1 FROM task WHERE key >= ?1 AND key < ?3 \
+         AND (started IS NOT NULL OR worker IS NOT NULL)) \
+         AND EXISTS (SELECT 1 FROM task WHERE key = ?1 AND parent_task IS NULL)";
+}
 
 /// A worker as it has presented itself.
 pub(crate) struct ServedLanes {
@@ -59,7 +84,8 @@ impl LaneFront {
 }
 
 impl RowLoader<'_> {
-    /// The first tasks by claim order that a worker can run.
+    /// The first tasks by claim order that a worker can run, of the lanes behind open gates in which there
+    /// may be some.
     pub(crate) fn find_ready(
         &mut self,
         worker: WorkerId,
@@ -71,11 +97,24 @@ impl RowLoader<'_> {
         if max == 0 {
             return Ok(Vec::new());
         }
-        let lanes = self.find_lanes(worker, max_weight, only_awaited, pauses)?;
-        let rows = max.div_ceil(lanes.len().max(1)).max(LANE_ROWS_MIN).min(max);
+        self.find_paused()?;
+        self.find_served(worker)?;
+        let any_awaited = || self.sql.any_behind.exists([Gate::Awaited.code()]);
+        let is_awaited = *load_once(&mut self.cache.awaited, any_awaited)?;
+        let gates = [(Gate::Open, !only_awaited), (Gate::Awaited, is_awaited)];
+        let gates = gates.iter().filter(|(_, is_open)| *is_open);
+        let lanes = self.workers.get(&worker).into_iter().flat_map(|served| &served.lanes);
+        let paused = self.cache.paused.as_deref().unwrap_or_default();
+        let lanes = lanes.filter(|(_, queue, weight)| {
+            *weight <= max_weight && !is_queue_paused(paused, pauses, queue)
+        });
+        let lanes = lanes.flat_map(|(id, ..)| gates.clone().map(|(gate, _)| (*gate, *id)));
+        let lanes = lanes.filter(|lane| !self.cache.empty.contains(lane));
+
         let last = (Timestamp::from_micros(i64::MIN), TaskKey(i64::MIN));
         let front = |lane| LaneFront { lane, rows: VecDeque::new(), last, has_more: true };
-        let mut fronts: Vec<_> = lanes.into_iter().map(front).collect();
+        let mut fronts: Vec<_> = lanes.map(front).collect();
+        let rows = max.div_ceil(fronts.len().max(1)).max(LANE_ROWS_MIN).min(max);
         let mut firsts = BinaryHeap::with_capacity(fronts.len());
         for (at, front) in fronts.iter_mut().enumerate() {
             match front.take_first(&mut self.sql, rows)? {
@@ -93,29 +132,6 @@ impl RowLoader<'_> {
             firsts.extend(next.map(|next| Reverse((next, at))));
         }
         Ok(ready)
-    }
-
-    /// The lanes, each behind an open gate, in which there may be something for a worker.
-    fn find_lanes(
-        &mut self,
-        worker: WorkerId,
-        max_weight: u32,
-        only_awaited: bool,
-        pauses: &[PauseChange],
-    ) -> Result<Vec<(Gate, i64)>, Error> {
-        self.find_paused()?;
-        self.find_served(worker)?;
-        let any_awaited = || self.sql.any_behind.exists([Gate::Awaited.code()]);
-        let is_awaited = *load_once(&mut self.cache.awaited, any_awaited)?;
-        let gates = [(Gate::Open, !only_awaited), (Gate::Awaited, is_awaited)];
-        let gates = gates.iter().filter(|(_, is_open)| *is_open);
-        let lanes = self.workers.get(&worker).into_iter().flat_map(|served| &served.lanes);
-        let paused = self.cache.paused.as_deref().unwrap_or_default();
-        let lanes = lanes.filter(|(_, queue, weight)| {
-            *weight <= max_weight && !is_queue_paused(paused, pauses, queue)
-        });
-        let lanes = lanes.flat_map(|(id, ..)| gates.clone().map(|(gate, _)| (*gate, *id)));
-        Ok(lanes.filter(|lane| !self.cache.empty.contains(lane)).collect())
     }
 
     /// Scopes and names of the pauses of queues and of the store.
@@ -196,4 +212,71 @@ fn find_worker<'w>(
     }
     let tasks = Arc::new(ServedTasks { queues, tasks: (!knows_all).then_some(knows) });
     Ok(vacant.insert(ServedLanes { tasks, slots, lanes: Vec::new(), last: 0 }))
+}
+
+impl RowLoader<'_> {
+    /// How many runs of a queue wait, up to `max`; below, the answer may be more than there are.
+    pub(crate) fn count_waiting_runs(&mut self, queue: &Arc<str>, max: u32) -> Result<u32, Error> {
+        if let Some(&most) = self.cache.waiting.get(queue).filter(|most| **most < max) {
+            return Ok(most);
+        }
+        let waiting = self.count_stored_runs(queue, max)?;
+        // If there are as many, there may be more.
+        self.cache.waiting.remove(queue);
+        if waiting < max {
+            self.cache.waiting.insert(queue.clone(), waiting);
+        }
+        Ok(waiting)
+    }
+
+    /// Notes that the run of a task that was written may wait from now on.
+    pub(crate) fn note_waiting(&mut self, TaskWrite { row, place, queue, .. }: &TaskWrite) {
+        if self.cache.waiting.is_empty() || place.gate.is_none() || row.life.started.is_some() {
+            return;
+        }
+        if let Some(most) = self.cache.waiting.get_mut(queue) {
+            *most += 1;
+        }
+    }
+
+    fn count_stored_runs(&mut self, queue: &str, max: u32) -> Result<u32, Error> {
+        let connection = self.connection;
+        let lanes: Vec<i64> = self.fetch_rare(LANES, [queue])?;
+        let mut ready = connection.prepare(READY)?;
+        let mut first = connection.prepare(FIRST)?;
+        let mut waiting = 0;
+        for (gate, limit) in self.list_gates()? {
+            for lane in &lanes {
+                let mut rows = ready.query((gate.code(), limit, lane))?;
+                while let Some(row) = rows.next()? {
+                    let (key, index): (i64, i64) = (row.get(0)?, row.get(1)?);
+                    let count = self.catalog.find_plan(row.get(2)?)?.task_count();
+                    let run = key - index;
+                    let end = run.saturating_add_unsigned(count as u64);
+                    let waits: bool = match count {
+                        1 => row.get(3)?,
+                        _ => first.fetch_one((run, key, end))?,
+                    };
+                    waiting += u32::from(waits);
+                    if waiting >= max {
+                        return Ok(waiting);
+                    }
+                }
+            }
+        }
+        Ok(waiting)
+    }
+
+    /// The gates behind which tasks are ready, and for one that is a limit, which.
+    fn list_gates(&mut self) -> Result<Vec<(Gate, Option<i64>)>, Error> {
+        let gates = Gate::ALL.into_iter().filter(|gate| *gate != Gate::Limited);
+        let mut found: Vec<_> = gates.map(|gate| (gate, None)).collect();
+        let next = self.prepare_rare(NEXT_LIMIT)?;
+        let mut last = i64::MIN;
+        while let Some(limit) = next.fetch_one((Gate::Limited.code(), last))? {
+            found.push((Gate::Limited, Some(limit)));
+            last = limit;
+        }
+        Ok(found)
+    }
 }

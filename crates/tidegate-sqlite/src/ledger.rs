@@ -1,7 +1,7 @@
 //! The writer: transactions, where tasks are filed, workers, and who is to be told of a request.
 
 use crate::bell::Bells;
-use crate::catalog::{FiledPlan, FiledPlans, Filing, hash_plan};
+use crate::catalog::{FiledPlan, Filing, PLANS_MAX};
 use crate::error::{Error, is_busy};
 use crate::fetch::Fetch;
 use crate::loader::RowLoader;
@@ -9,22 +9,26 @@ use crate::lock::{LOOK_EVERY, Locks};
 use crate::open::Opened;
 use crate::sql::WriteStatements;
 use rusqlite::ErrorCode;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 use tidegate_core::graph::TaskIndex;
+use tidegate_core::keys::hash_bytes;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::{Knows, NewWorker, Reply, Request, Wakeup};
 use tidegate_core::transaction::answer_request;
-use tidegate_core::wakeup::Wakeups;
+
+/// Queues that are remembered for a plan.
+const QUEUES_MAX: usize = 64;
 
 /// The writer's connection, and all that it does besides loading rows.
 pub(crate) struct Ledger<'c> {
     pub(crate) opened: &'c Opened,
     pub(crate) loader: RowLoader<'c>,
     pub(crate) sql: WriteStatements<'c>,
-    plans: FiledPlans,
+    /// Plans by their addresses in memory, for each queue that they were met in.
+    plans: HashMap<usize, Vec<FiledPlan>>,
     /// The workers to wake once the transaction is committed.
     wakeups: BTreeMap<WorkerId, Wakeup>,
     bells: Bells,
@@ -37,7 +41,7 @@ impl<'c> Ledger<'c> {
             opened,
             loader: RowLoader::new(&opened.connection, &opened.place)?,
             sql: WriteStatements::prepare(&opened.connection)?,
-            plans: FiledPlans::default(),
+            plans: HashMap::new(),
             wakeups: BTreeMap::new(),
             bells: Bells::new(opened.place.locks.clone()),
             locks: Locks::new(opened.place.locks.clone()),
@@ -78,9 +82,9 @@ impl<'c> Ledger<'c> {
             _ => Error::Sqlite(error),
         })?;
         self.locks.committed();
-        std::mem::take(&mut self.wakeups)
-            .into_iter()
-            .for_each(|(who, what)| self.bells.ring(who, what));
+        for (worker, wakeup) in std::mem::take(&mut self.wakeups) {
+            self.bells.ring(worker, wakeup);
+        }
         Ok(())
     }
 
@@ -90,21 +94,14 @@ impl<'c> Ledger<'c> {
         let others = known.iter().filter(|worker| Some(**worker) != request.worker);
         let others: Vec<WorkerId> = others.copied().collect();
         let (reply, wakeups) = answer_request(request, self, self.opened.points.as_deref())?;
-        if !others.is_empty() {
-            self.note_wakeups(&others, &wakeups)?;
-        }
-        Ok(reply)
-    }
-
-    fn note_wakeups(&mut self, others: &[WorkerId], wakeups: &Wakeups) -> Result<(), Error> {
-        for &worker in others {
+        for worker in others {
             let Some(served) = self.loader.find_served(worker)? else { continue };
             let wakeup = wakeups.for_worker(worker, served);
             if wakeup != Wakeup::default() {
                 self.wakeups.entry(worker).or_default().add_reasons(wakeup);
             }
         }
-        Ok(())
+        Ok(reply)
     }
 
     /// Nothing that was written since the beginning has happened. Also good after a failed commit,
@@ -119,13 +116,7 @@ impl<'c> Ledger<'c> {
         }
         self.loader.forget_everything();
         self.wakeups.clear();
-        self.plans = FiledPlans::default();
-    }
-
-    /// The length of the log in bytes.
-    pub(crate) fn log_size(&mut self, page: u64) -> rusqlite::Result<u64> {
-        let (_, pages): (i64, i64) = self.sql.log_size.fetch_one([])?;
-        Ok(u64::try_from(pages).unwrap_or(0) * page)
+        self.plans.clear();
     }
 
     /// The numbers under which a task is filed; what has none is given one.
@@ -135,22 +126,31 @@ impl<'c> Ledger<'c> {
         plan: &Arc<Plan>,
         task: TaskIndex,
     ) -> Result<Filing, Error> {
-        if let Some(filed) = self.plans.find_plan(queue, plan) {
+        let address = Arc::as_ptr(plan).addr();
+        let is_it = |filed: &&FiledPlan| Arc::ptr_eq(&filed.queue, queue) || filed.queue == *queue;
+        if let Some(filed) = self.plans.get(&address).and_then(|filed| filed.iter().find(is_it)) {
             return Ok(filed.find_filing(task));
         }
         let plan_id = self.plan_id(plan)?;
         self.loader.catalog.add_plan(plan_id, plan);
         let (workflow, lanes) = self.file_lanes(queue, plan)?;
-        let (plan, queue) = (plan.clone(), queue.clone());
-        let filed = FiledPlan { plan, queue, plan_id, workflow, lanes };
+        let (_plan, queue) = (plan.clone(), queue.clone());
+        let filed = FiledPlan { _plan, queue, plan_id, workflow, lanes };
         let filing = filed.find_filing(task);
-        self.plans.add_plan(filed);
+        if self.plans.len() >= PLANS_MAX {
+            self.plans.clear();
+        }
+        let queues = self.plans.entry(address).or_default();
+        if queues.len() >= QUEUES_MAX {
+            queues.clear();
+        }
+        queues.push(filed);
         Ok(filing)
     }
 
     fn plan_id(&mut self, plan: &Plan) -> Result<i64, Error> {
         let body = plan.encode();
-        let hash = hash_plan(&body);
+        let hash = hash_bytes(&body) as i64;
         let mut alike = self.sql.find_plan.query([hash])?;
         while let Some(row) = alike.next()? {
             if row.get_ref(1)?.as_bytes().is_ok_and(|stored| stored == body) {

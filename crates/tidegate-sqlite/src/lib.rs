@@ -11,7 +11,7 @@
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
 //! - `loader`: a connection that [loads](tidegate_core::want::Loader) rows in one transaction, for a
-//!   request, a view, an explanation or an audit; `load`, `lanes`, `waiting`, `waits`, `limits`,
+//!   request, a view, an explanation or an audit; `load`, `lanes`, `waits`, `limits`,
 //!   `explain`, `prune`, `stored`: which rows, by topic.
 //! - `ledger`, `apply`: one transaction of the writer, and how a request's delta is written in it.
 //! - `catalog`: names and plans that a connection remembers between transactions.
@@ -50,7 +50,6 @@ mod store;
 mod stored;
 pub mod testing;
 mod views;
-mod waiting;
 mod waits;
 mod writer;
 

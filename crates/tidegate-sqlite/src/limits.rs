@@ -4,7 +4,7 @@
 //! begins under it. Nothing is found of one without a number.
 
 use crate::error::Error;
-use crate::fetch::{Fetch, get};
+use crate::fetch::{Fetch, read_at};
 use crate::ledger::Ledger;
 use crate::loader::{RowLoader, load_once};
 use rusqlite::{OptionalExtension, Row as Columned};
@@ -22,11 +22,11 @@ pub(crate) const GATES: [Option<u8>; 2] = [Some(Gate::Limited as u8), None];
 
 /// Reads name, units at once, units of the rate and its nanoseconds.
 pub(crate) fn read_limit(row: &Columned<'_>) -> rusqlite::Result<Limit> {
-    let mut limit = Limit::new(get::<String>(row, 0)?);
-    if let Some(units) = get(row, 1)? {
+    let mut limit = Limit::new(read_at::<String>(row, 0)?);
+    if let Some(units) = read_at(row, 1)? {
         limit = limit.at_once(units);
     }
-    if let (Some(units), Some(per)) = (get(row, 2)?, get::<Option<i64>>(row, 3)?) {
+    if let (Some(units), Some(per)) = (read_at(row, 2)?, read_at::<Option<i64>>(row, 3)?) {
         limit = limit.rate(units, Duration::from_nanos(per.unsigned_abs()));
     }
     Ok(limit)
@@ -61,14 +61,10 @@ impl RowLoader<'_> {
                     None => None,
                 })
             }
-            Want::DueLimits { until, .. }
-                if self.first_limit_alarm()?.is_none_or(|first| first > *until) =>
-            {
-                Loaded::LimitKeys(Vec::new())
-            }
             Want::DueLimits { until, max } => {
-                let ids = self.sql.due_limits.fetch_all((until.as_micros(), max))?;
-                Loaded::LimitKeys(self.find_limits(ids)?)
+                let is_due = self.first_limit_alarm()?.is_some_and(|first| first <= *until);
+                let due = is_due.then(|| self.sql.due_limits.fetch_all((until.as_micros(), max)));
+                Loaded::LimitKeys(self.find_limits(due.transpose()?.unwrap_or_default())?)
             }
             Want::Holds(task) => {
                 let mut holds = Vec::new();
@@ -140,7 +136,7 @@ impl Ledger<'_> {
             return Ok(id);
         }
         let id = self.sql.add_limit_key.insert((&*limit.name, &*limit.key))?;
-        self.loader.catalog.limit_ids.put_value(limit.clone(), id);
+        self.loader.catalog.known.limit_ids.put_value(limit.clone(), id);
         Ok(id)
     }
 }

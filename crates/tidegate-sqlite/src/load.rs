@@ -10,7 +10,7 @@ use crate::lanes::is_queue_paused;
 use crate::loader::{RowLoader, load_once};
 use std::time::SystemTime;
 use tidegate_core::Timestamp;
-use tidegate_core::rows::{Owned, Payload, Row, sum_paused_time};
+use tidegate_core::rows::{Payload, Row, sum_paused_time};
 use tidegate_core::store::{Bytes, RunKey, Scope, TaskKey};
 use tidegate_core::want::{Loaded, Loader, Want};
 
@@ -53,12 +53,7 @@ impl Loader for RowLoader<'_> {
                 Loaded::Instant(alarms.into_iter().flatten().min())
             }
             Want::OwnedBy { worker, max } => {
-                let owned: Vec<_> = self.sql.owned.fetch_all((worker.0 as i64, max))?;
-                let owned = owned.into_iter().map(|(task, fence, request, stopping, index)| {
-                    let stopping = Option::<i64>::is_some(&stopping);
-                    Owned { task, index, fence, request, stopping }
-                });
-                Loaded::Owned(owned.collect())
+                Loaded::Owned(self.sql.owned.fetch_all((worker.0 as i64, max))?)
             }
             Want::Ready { worker, max_weight, only_awaited, pauses, max } => {
                 let max = *max as usize;

@@ -3,7 +3,7 @@
 //! The cache is true as long as no other connection writes, which the database tells at the beginning
 //! of each transaction; a transaction that is rolled back empties it.
 
-use crate::catalog::{BoundedMap, Catalog};
+use crate::catalog::{BoundedMap, Catalog, KnownNames};
 use crate::error::Error;
 use crate::fetch::{Fetch, FromColumns};
 use crate::lanes::ServedLanes;
@@ -135,7 +135,7 @@ impl<'c> RowLoader<'c> {
     pub(crate) fn forget_everything(&mut self) {
         self.cache = LoaderCache::default();
         self.workers.clear();
-        self.catalog.forget_everything();
+        self.catalog.known = KnownNames::default();
     }
 
     /// A statement that is seldom needed, prepared the first time.
@@ -159,29 +159,17 @@ impl<'c> RowLoader<'c> {
         self.prepare_rare(sql)?.fetch_all(given)
     }
 
-    /// Whether a worker is alive, or may be.
-    pub(crate) fn is_alive(&self, worker: WorkerId) -> bool {
-        self.place.locks.may_be_alive(worker)
+    /// Executes a statement that is seldom needed.
+    pub(crate) fn execute_rare(
+        &mut self,
+        sql: &str,
+        given: impl Params,
+    ) -> rusqlite::Result<usize> {
+        self.prepare_rare(sql)?.execute(given)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tidegate_core::want::{Loaded, Loader, Want};
-
-    #[test]
-    fn cached_answers_are_dropped_when_another_connection_writes() {
-        let folder = tempfile::tempdir().unwrap();
-        let opened = crate::open::open(&folder.path().join("x.db"), &Default::default()).unwrap();
-        let connection = opened.place.open_reader().unwrap();
-        let mut loader = RowLoader::new(&connection, &opened.place).unwrap();
-        let mut find =
-            || loader.read_snapshot(|loader| loader.load(&Want::Limit("api".into()))).unwrap();
-        assert_eq!(find(), Loaded::Limit(None));
-        let limit = "INSERT INTO task_limit (name, at_once) VALUES ('api', 3)";
-        opened.connection.execute(limit, []).unwrap();
-        assert_eq!(find(), Loaded::Limit(Some(Limit::new("api").at_once(3))));
-        assert_eq!(find(), Loaded::Limit(Some(Limit::new("api").at_once(3))));
+    /// Whether a worker is alive, or may be: its lock cannot be looked at.
+    pub(crate) fn is_alive(&self, worker: WorkerId) -> bool {
+        self.place.locks.is_alive(worker).unwrap_or(true)
     }
 }

@@ -75,18 +75,12 @@ impl LockFolder {
 
     pub(crate) fn turnstile(&self) -> io::Result<Turnstile> {
         let path = self.path.join("turnstile");
-        let named = |error: io::Error| match error.kind() {
+        open_lock(&path).map(|file| Turnstile { file }).map_err(|error| match error.kind() {
             io::ErrorKind::Other => {
                 io::Error::other(format!("cannot use {}: {error}", path.display()))
             }
             _ => error,
-        };
-        open_lock(&path).map(|file| Turnstile { file }).map_err(named)
-    }
-
-    /// Whether the worker may be alive: it is, or its lock cannot be looked at.
-    pub(crate) fn may_be_alive(&self, worker: WorkerId) -> bool {
-        self.is_alive(worker).unwrap_or(true)
+        })
     }
 
     /// Whether the worker is alive: somebody holds its file locked.
@@ -269,92 +263,4 @@ fn open_lock(path: &Path) -> io::Result<File> {
     let file = private::open_file(path, &mut options)?;
     private::make_private(&file);
     Ok(file)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn folder() -> (tempfile::TempDir, LockFolder) {
-        let place = tempfile::tempdir().unwrap();
-        let folder = LockFolder::of(&place.path().join("jobs.db"));
-        folder.create().unwrap();
-        (place, folder)
-    }
-
-    #[test]
-    fn a_worker_is_alive_while_its_file_is_held_in_the_same_process_too() {
-        let (_place, folder) = folder();
-        let (mut locks, worker) = (Locks::new(folder.clone()), WorkerId(7));
-        assert!(!folder.is_alive(worker).unwrap());
-        locks.take(worker, |_| true).unwrap();
-        locks.committed();
-        assert!(folder.is_alive(worker).unwrap());
-        // Looking does not disturb the next look.
-        assert!(folder.is_alive(worker).unwrap());
-        drop(locks);
-        assert!(!folder.is_alive(worker).unwrap());
-        assert!(folder.file_of(worker).exists());
-    }
-
-    #[test]
-    fn a_sign_of_life_is_given_for_the_own_workers_only() {
-        let (_place, folder) = folder();
-        let other = LockFolder::of(&folder.path.with_file_name("jobs.db"));
-        let (mut locks, mut others) = (Locks::new(folder.clone()), Locks::new(other));
-        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        for (locks, worker) in [(&mut locks, WorkerId(1)), (&mut others, WorkerId(2))] {
-            locks.take(worker, |_| true).unwrap();
-            locks.held[&worker].set_modified(long_ago).unwrap();
-        }
-        assert_eq!(folder.last_sign(WorkerId(1)), Some(long_ago));
-        folder.give_sign();
-        assert!(folder.last_sign(WorkerId(1)) > Some(long_ago));
-        assert_eq!(folder.last_sign(WorkerId(2)), Some(long_ago));
-        // Who is gone is not silent.
-        drop(others);
-        assert_eq!(folder.last_sign(WorkerId(2)), None);
-    }
-
-    #[test]
-    fn strays_are_removed_and_what_is_known_or_alive_is_not() {
-        let (_place, folder) = folder();
-        let (known, stray) = (WorkerId(1), WorkerId(2));
-        for worker in [known, stray] {
-            open_lock(&folder.file_of(worker)).unwrap();
-        }
-        let mut other = Locks::new(folder.clone());
-        other.take(WorkerId(3), |_| true).unwrap();
-        let mut locks = Locks::new(folder.clone());
-        locks.take(WorkerId(4), |worker| worker == known).unwrap();
-        let exists = |n| folder.file_of(WorkerId(n)).exists();
-        assert_eq!([1, 2, 3, 4].map(exists), [true, false, true, true]);
-    }
-
-    #[test]
-    fn a_roll_back_takes_the_file_away_and_a_commit_that_of_the_dead() {
-        let (_place, folder) = folder();
-        let mut locks = Locks::new(folder.clone());
-        locks.take(WorkerId(1), |_| true).unwrap();
-        locks.roll_back();
-        assert!(!folder.file_of(WorkerId(1)).exists());
-        locks.take(WorkerId(1), |_| true).unwrap();
-        locks.committed();
-        locks.doom(WorkerId(1));
-        locks.roll_back();
-        assert!(folder.is_alive(WorkerId(1)).unwrap());
-        locks.doom(WorkerId(1));
-        locks.committed();
-        assert!(!folder.file_of(WorkerId(1)).exists());
-    }
-
-    #[test]
-    fn one_at_a_time_is_in_the_turnstile() {
-        let (_place, folder) = folder();
-        let (one, two) = (folder.turnstile().unwrap(), folder.turnstile().unwrap());
-        let inside = one.enter(None);
-        assert!(matches!(two.file.try_lock(), Err(TryLockError::WouldBlock)));
-        drop(inside);
-        assert!(two.file.try_lock().is_ok());
-    }
 }

@@ -27,7 +27,7 @@ pub(crate) fn network_of(file: &Path) -> Option<Network> {
     network_in(&String::from_utf8_lossy(&mounts), file)
 }
 
-fn network_in(mounts: &str, file: &Path) -> Option<Network> {
+pub(crate) fn network_in(mounts: &str, file: &Path) -> Option<Network> {
     let above = mounts.lines().filter_map(mount).filter(|(at, _)| file.starts_with(at));
     // The innermost one; of those at the same place, the last hides the others.
     let (mount, kind) = above.max_by_key(|(at, _)| at.components().count())?;
@@ -64,39 +64,4 @@ fn unescape(text: &str) -> String {
         }
     }
     plain
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MOUNTS: &str = "\
-22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-23 22 0:20 / /proc rw - proc proc rw
-24 22 0:30 / /home rw,relatime shared:2 - nfs4 server:/home rw,vers=4.2
-25 24 254:1 / /home/here rw - xfs /dev/vdb rw
-26 22 0:31 / /mnt/my\\040share rw - cifs //server/share rw
-27 22 0:32 / /mnt/ssh rw - fuse.sshfs me@server: rw
-28 22 0:33 / /mnt/local rw - fuse.bindfs /x rw
-29 22 0:34 / /mnt/hidden rw - nfs server:/x rw
-30 29 0:35 / /mnt/hidden rw - tmpfs none rw
-";
-
-    #[test]
-    fn a_network_file_system_is_known_by_the_innermost_mount() {
-        let kind = |path: &str| network_in(MOUNTS, Path::new(path)).map(|found| found.kind);
-        assert_eq!(kind("/home/me/jobs.db").as_deref(), Some("nfs4"));
-        assert_eq!(kind("/mnt/my share/jobs.db").as_deref(), Some("cifs"));
-        assert_eq!(kind("/mnt/ssh/jobs.db").as_deref(), Some("fuse.sshfs"));
-        for local in ["/jobs.db", "/home/here/jobs.db", "/mnt/local/jobs.db", "/homework/jobs.db"] {
-            assert_eq!(kind(local), None, "{local}");
-        }
-        assert_eq!(kind("/mnt/hidden/jobs.db"), None);
-    }
-
-    #[test]
-    fn this_machine_says_what_it_has_mounted() {
-        let here = std::env::temp_dir().canonicalize().unwrap().join("jobs.db");
-        assert_eq!(network_of(&here), None);
-    }
 }

@@ -64,15 +64,6 @@ pub enum Synchronous {
     Normal,
 }
 
-impl Synchronous {
-    fn code(self) -> i64 {
-        match self {
-            Synchronous::Full => 2,
-            Synchronous::Normal => 1,
-        }
-    }
-}
-
 /// Why a database cannot be opened.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -110,74 +101,58 @@ pub enum OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        let (path, what) = match self {
             OpenError::NoFolder { path, folder } => {
-                let (path, folder) = (path.display(), folder.display());
-                write!(f, "{path}: the folder {folder} does not exist; create it first")
+                (path, format!(": the folder {} does not exist; create it first", folder.display()))
             }
-            OpenError::IsFolder { path } => {
-                write!(f, "{} is a folder; name a file in it", path.display())
-            }
+            OpenError::IsFolder { path } => (path, " is a folder; name a file in it".into()),
             OpenError::NotAllowed { path, source } => {
-                let path = path.display();
-                write!(f, "{path}: {source}; the file and its folder have to be yours to use")
+                (path, format!(": {source}; the file and its folder have to be yours to use"))
             }
             OpenError::ReadOnly { path } => {
-                let path = path.display();
-                write!(f, "{path} is read-only; the file and its folder have to be writable")
+                (path, " is read-only; the file and its folder have to be writable".into())
             }
             OpenError::OnNetwork { path, kind, mount } => {
-                let (path, mount) = (path.display(), mount.display());
-                write!(f, "{path} is on a network file system ({kind} at {mount}), where SQLite ")?;
-                f.write_str("loses data; use a local disk, or PostgreSQL for several machines")
+                let what =
+                    "where SQLite loses data; use a local disk, or PostgreSQL for several machines";
+                let mount = mount.display();
+                (path, format!(" is on a network file system ({kind} at {mount}), {what}"))
             }
             OpenError::HardLinked { path, links } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{path} has {links} hard links, and processes that use different names of "
-                )?;
-                f.write_str(
-                    "one database lose each other's data; remove the others, or make a copy",
-                )
+                let what = "and processes that use different names of one database lose each other's \
+                            data; remove the others, or make a copy";
+                (path, format!(" has {links} hard links, {what}"))
             }
             OpenError::NotADatabase { path } => {
-                let path = path.display();
-                write!(f, "{path} is not a database; name a new file, or a store of tidegate")
+                (path, " is not a database; name a new file, or a store of tidegate".into())
             }
-            OpenError::Damaged { path } => {
-                write!(f, "{} is damaged; restore it from a backup", path.display())
-            }
-            OpenError::Foreign { path, application_id: 0 } => {
-                let path = path.display();
-                write!(f, "{path} is a database of another program; name a new file")
-            }
+            OpenError::Damaged { path } => (path, " is damaged; restore it from a backup".into()),
             OpenError::Foreign { path, application_id } => {
-                let path = path.display();
-                write!(f, "{path} is a database of another program (application id ")?;
-                write!(f, "{application_id:#010x}); name a new file")
+                let id = match application_id {
+                    0 => String::new(),
+                    id => format!(" (application id {id:#010x})"),
+                };
+                (path, format!(" is a database of another program{id}; name a new file"))
             }
             OpenError::Newer { path, found, known } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{path} has schema version {found}, and this program knows versions up "
-                )?;
-                write!(f, "to {known}; use the version of tidegate that has written it, or a later")
+                let what = "use the version of tidegate that has written it, or a later";
+                let known = format!("and this program knows versions up to {known}");
+                (path, format!(" has schema version {found}, {known}; {what}"))
             }
             OpenError::Busy { path, waited } => {
-                let path = path.display();
-                write!(f, "{path} was kept locked by another process for {waited:?}; try again")
+                (path, format!(" was kept locked by another process for {waited:?}; try again"))
             }
             OpenError::NoLog { path, mode } => {
-                write!(f, "{} can only be used with journal mode ", path.display())?;
-                write!(f, "\"{mode}\", and needs \"wal\"; use another file system")
+                let what = "and needs \"wal\"; use another file system";
+                (path, format!(" can only be used with journal mode \"{mode}\", {what}"))
             }
             OpenError::OldSqlite { found } => {
-                write!(f, "this program is linked with SQLite {found}, and needs 3.51.3 or later")
+                let what = "this program is linked with SQLite";
+                return write!(f, "{what} {found}, and needs 3.51.3 or later");
             }
-            OpenError::Failed { path, source } => write!(f, "{}: {source}", path.display()),
-        }
+            OpenError::Failed { path, source } => (path, format!(": {source}")),
+        };
+        write!(f, "{}{what}", path.display())
     }
 }
 
@@ -304,6 +279,12 @@ pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The folder that a file is in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
 struct Opening<'o> {
     path: &'o Path,
     options: &'o Options,
@@ -314,10 +295,7 @@ impl Opening<'_> {
     /// Finds the file, or makes an empty one that nobody else can read.
     fn place(&self) -> Result<Place, OpenError> {
         let path = self.path.to_owned();
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
+        let folder = folder_of(&path);
         match folder.canonicalize() {
             Ok(whole) => self.refuse_network(&whole)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -380,7 +358,10 @@ impl Opening<'_> {
         if mode != "wal" {
             return Err(OpenError::NoLog { path: self.path.to_owned(), mode });
         }
-        let synchronous = self.options.synchronous.code();
+        let synchronous = match self.options.synchronous {
+            Synchronous::Full => 2,
+            Synchronous::Normal => 1,
+        };
         let pragmas = [
             ("synchronous", synchronous),
             ("wal_autocheckpoint", 0),

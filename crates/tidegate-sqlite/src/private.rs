@@ -27,11 +27,11 @@ pub(crate) fn open_kind(
     std::os::unix::fs::OpenOptionsExt::custom_flags(options, flags.bits().cast_signed());
     let file = options.open(path).map_err(|error| {
         match error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
-            true => untrusted_error(Untrusted::Kind { found: FileKind::Link, wanted: kind }),
+            true => io::Error::other(Untrusted::Kind { found: FileKind::Link, wanted: kind }),
             false => error,
         }
     })?;
-    describe_file(&file.metadata()?).check_file(kind, current_user()).map_err(untrusted_error)?;
+    describe_file(&file.metadata()?).check_file(kind, current_user()).map_err(io::Error::other)?;
     Ok(file)
 }
 
@@ -92,9 +92,4 @@ fn describe_file(found: &fs::Metadata) -> FoundFile {
 #[cfg(unix)]
 fn current_user() -> u32 {
     rustix::process::geteuid().as_raw()
-}
-
-#[cfg(unix)]
-fn untrusted_error(why: Untrusted) -> io::Error {
-    io::Error::other(why)
 }

@@ -9,10 +9,9 @@ use crate::ledger::Ledger;
 use crate::load::RUN;
 use crate::loader::RowLoader;
 use crate::sql::queries;
-use rusqlite::Connection;
 use std::ops::Range;
 use tidegate_core::delta::Delta;
-use tidegate_core::retention::{OldRecord, OldRun, OldSignal, ROW_BYTES, RunRemoval, RunRows};
+use tidegate_core::retention::{OldRun, ROW_BYTES, RunRemoval, RunRows};
 use tidegate_core::store::{RunKey, TaskKey};
 use tidegate_core::want::{Loaded, Want};
 use tidegate_core::{RunId, Timestamp};
@@ -85,23 +84,10 @@ impl RowLoader<'_> {
                 Loaded::OldRuns(old)
             }
             Want::OldRecords { from, max } => {
-                let old: Vec<_> = self.fetch_rare(RECORDS, (*from as i64, max))?;
-                let old = old.into_iter();
-                let old = old.map(|(seq, at, run, run_ended_at)| OldRecord {
-                    seq,
-                    at,
-                    run,
-                    run_ended_at,
-                });
-                Loaded::OldRecords(old.collect())
+                Loaded::OldRecords(self.fetch_rare(RECORDS, (*from as i64, max))?)
             }
             Want::OldSignals { from, max } => {
-                let old: Vec<_> = self.fetch_rare(SIGNALS, (*from as i64, max))?;
-                let old =
-                    old.into_iter().map(|(number, sent_at, is_run_ended, is_receiver_open)| {
-                        OldSignal { number, sent_at, is_run_ended, is_receiver_open }
-                    });
-                Loaded::OldSignals(old.collect())
+                Loaded::OldSignals(self.fetch_rare(SIGNALS, (*from as i64, max))?)
             }
             Want::Audit(want) => self.load_stored(want)?,
             other => unreachable!("no group of wants has {other:?}"),
@@ -151,52 +137,42 @@ impl Ledger<'_> {
             return Ok(());
         }
         let (last_task, last_record) = (self.loader.last_task()?, self.loader.last_record()?);
-        let connection = &self.opened.connection;
-        remove_runs(connection, pruned_runs)?;
-        let mut drop_record = connection.prepare(DROP_RECORD)?;
-        let mut mark_run = connection.prepare(UNRECORD)?;
+        for removal in pruned_runs {
+            self.remove_run(removal)?;
+        }
         let mut marked = None;
         for (seq, run) in pruned_records {
-            drop_record.execute([*seq as i64])?;
+            self.loader.execute_rare(DROP_RECORD, [*seq as i64])?;
             if marked.replace(run) != Some(run) {
-                mark_run.execute([run.0])?;
+                self.loader.execute_rare(UNRECORD, [run.0])?;
             }
         }
-        let mut drop_signal = connection.prepare(DROP_SIGNAL)?;
         for number in pruned_signals {
-            drop_signal.execute([*number as i64])?;
+            self.loader.execute_rare(DROP_SIGNAL, [*number as i64])?;
         }
-        connection.execute(DROP_WORDS, [])?;
-        connection.execute(NOTE_USED, ("task", last_task))?;
-        connection.execute(NOTE_USED, ("record", last_record as i64))?;
+        self.loader.execute_rare(DROP_WORDS, [])?;
+        self.loader.execute_rare(NOTE_USED, ("task", last_task))?;
+        self.loader.execute_rare(NOTE_USED, ("record", last_record as i64))?;
         Ok(())
     }
-}
 
-fn remove_runs(connection: &Connection, removals: &[RunRemoval]) -> rusqlite::Result<()> {
-    let prepare = |sql: &[&str]| -> rusqlite::Result<Vec<_>> {
-        sql.iter().map(|sql| connection.prepare(sql)).collect()
-    };
-    let mut drop_key = connection.prepare(DROP_KEY)?;
-    let mut drop_pauses = connection.prepare(DROP_PAUSES)?;
-    let mut drops_of_tasks = prepare(&[DROP_PAYLOADS, DROP_WAITS, DROP_TASKS])?;
-    let mut drops_of_run = prepare(&[DROP_RECORDS, DROP_SIGNALS])?;
-    for RunRemoval { run, hides, tasks, others, left } in removals {
+    fn remove_run(&mut self, removal: &RunRemoval) -> rusqlite::Result<()> {
+        let RunRemoval { run, hides, tasks, others, left } = removal;
         if let Some(id) = hides {
-            drop_key.execute([run.0])?;
-            drop_pauses.execute((RUN, id.to_string()))?;
+            self.loader.execute_rare(DROP_KEY, [run.0])?;
+            self.loader.execute_rare(DROP_PAUSES, (RUN, id.to_string()))?;
         }
-        for statement in &mut drops_of_tasks {
-            statement.execute((tasks.start.0, tasks.end.0))?;
+        for statement in [DROP_PAYLOADS, DROP_WAITS, DROP_TASKS] {
+            self.loader.execute_rare(statement, (tasks.start.0, tasks.end.0))?;
         }
-        for statement in drops_of_run.iter_mut().filter(|_| *others > 0) {
-            statement.execute((run.0, others))?;
+        for statement in [DROP_RECORDS, DROP_SIGNALS].iter().filter(|_| *others > 0) {
+            self.loader.execute_rare(statement, (run.0, others))?;
         }
         match left {
-            Some(left) => connection.execute(DOOM, (run.0, left.start.0, left.end.0))?,
-            None if hides.is_none() => connection.execute(UNDOOM, [run.0])?,
+            Some(left) => self.loader.execute_rare(DOOM, (run.0, left.start.0, left.end.0))?,
+            None if hides.is_none() => self.loader.execute_rare(UNDOOM, [run.0])?,
             None => 0,
         };
+        Ok(())
     }
-    Ok(())
 }

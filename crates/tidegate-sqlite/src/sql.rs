@@ -41,23 +41,6 @@ macro_rules! select_records {
     };
 }
 
-/// First tasks from new to old, as they are asked for in a list of runs, with one more condition.
-macro_rules! select_runs {
-    ($condition:literal) => {
-        concat!(
-            "SELECT ",
-            task_columns!(),
-            " FROM task WHERE key > ?1 AND key <= ?2 AND run_id IS NOT NULL \
-             AND (?3 IS NULL AND ?4 IS NULL OR workflow IN (SELECT id FROM workflow \
-             WHERE queue = ifnull(?3, queue) AND name = ifnull(?4, name))) \
-             AND NOT (?5 AND outcome IS NOT NULL) AND NOT (?6 AND parent_task IS NOT NULL) AND ",
-            $condition,
-            " AND (?9 IS NULL OR parent_task >= ?9 AND parent_task < ?10) \
-             ORDER BY key DESC LIMIT ?11"
-        )
-    };
-}
-
 /// Statements that are seldom needed, as constants.
 macro_rules! queries {
     ($($(#[$doc:meta])* $NAME:ident = $sql:expr;)+) => {
@@ -162,10 +145,18 @@ queries! {
 
     /// First tasks after ?1 and up to ?2, the last first, at most ?11: of queue ?3, workflow ?4, open if ?5,
     /// begun by no task if ?6, or by one from ?9 on and below ?10; ?7 and ?8 are nothing.
-    RUNS = select_runs!("?7 IS ?8");
+    RUNS = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM task WHERE key > ?1 AND key <= ?2 AND run_id IS NOT NULL \
+         AND (?3 IS NULL AND ?4 IS NULL OR workflow IN (SELECT id FROM workflow \
+         WHERE queue = ifnull(?3, queue) AND name = ifnull(?4, name))) \
+         AND NOT (?5 AND outcome IS NOT NULL) AND NOT (?6 AND parent_task IS NOT NULL) AND ?7 IS ?8 \
+         AND (?9 IS NULL OR parent_task >= ?9 AND parent_task < ?10) ORDER BY key DESC LIMIT ?11"
+    );
 
-    /// The same with an id from ?7 to ?8.
-    RUNS_BY_ID = select_runs!("key IN (SELECT key FROM task WHERE run_id >= ?7 AND run_id <= ?8)");
+    /// In place of `?7 IS ?8`: whether a run has an id from ?7 to ?8.
+    HAS_ID = "key IN (SELECT key FROM task WHERE run_id >= ?7 AND run_id <= ?8)";
 
     /// The number of the run with id ?1, and its outcome if it has ended.
     OUTCOME = "SELECT key, iif(run_ended_at IS NULL, NULL, outcome) FROM task WHERE run_id = ?1";
@@ -217,7 +208,8 @@ statements! {
                      ORDER BY key");
     due = "SELECT key FROM task WHERE alarm <= ?1 ORDER BY alarm, key LIMIT ?2";
     next_alarm = "SELECT min(alarm) FROM task WHERE alarm IS NOT NULL";
-    owned = "SELECT key, fence, turn, stopping, idx FROM task WHERE worker = ?1 ORDER BY key LIMIT ?2";
+    owned = "SELECT key, idx, fence, turn, stopping IS NOT NULL FROM task WHERE worker = ?1 \
+             ORDER BY key LIMIT ?2";
     /// One lane behind a gate, from a place on.
     ready = "SELECT claim_order, key FROM task WHERE gate = ?1 AND behind IS NULL AND lane = ?2 \
              AND claim_order IS NOT NULL AND (claim_order, key) > (?3, ?4) \

@@ -5,6 +5,7 @@ use crate::bell::Ears;
 use crate::error::Error;
 use crate::files::SqliteFiles;
 use crate::ledger::Ledger;
+use crate::loader::RowLoader;
 use crate::open::{self, OpenError, Opened, Options, Place};
 use crate::reader::Readers;
 use crate::writer::Writer;
@@ -167,10 +168,8 @@ impl Store for SqliteStore {
     }
 
     fn explain(&self, task: TaskKey, now: Timestamp) -> Answer<'_, Option<Looked>> {
-        Box::pin(
-            self.readers
-                .read(move |loader| loader.read_snapshot(|loader| explain_task(loader, task, now))),
-        )
+        let explain = move |loader: &mut RowLoader<'_>| explain_task(loader, task, now);
+        Box::pin(self.readers.read(move |loader| loader.read_snapshot(explain)))
     }
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {

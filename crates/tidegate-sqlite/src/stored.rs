@@ -1,23 +1,20 @@
 //! Rows as they are stored, in ranges, damaged ones too: audit and repair compare them.
 
-use crate::catalog::BoundedMap;
+use crate::catalog::{BoundedMap, NAMES_MAX};
 use crate::columns::{read_life, read_record, read_task};
 use crate::error::Error;
-use crate::fetch::{Fetch, get};
+use crate::fetch::{Fetch, read_at};
 use crate::loader::RowLoader;
 use crate::sql::{RECORDS_OF_RUNS, STORED_TASKS, queries};
 use crate::waits::read_wait;
 use rusqlite::Row as Columned;
 use std::ops::Range;
-use std::sync::Arc;
-use tidegate_core::Timestamp;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::limit::{Hold, LimitKey};
 use tidegate_core::rows::{Columns, Corrupt, Gate, Place};
 use tidegate_core::store::{RunKey, TaskKey};
 use tidegate_core::want::{
-    AuditWant, FiledKey, FiledTask, Loaded, SideTable, StoredLimit, StoredSignal, StoredTask,
-    TaskGroup,
+    AuditWant, FiledKey, FiledTask, Loaded, SideTable, StoredLimit, StoredTask, TaskGroup,
 };
 
 queries! {
@@ -35,7 +32,8 @@ queries! {
     SIGNALS = "SELECT seq, run, name, taken_by FROM signal WHERE seq >= ?1 ORDER BY seq LIMIT ?2";
 
     LIMIT_KEYS = "SELECT id, name, key, alarm, \
-         (SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = limit_key.id), \
+         (SELECT min(ifnull(sum(units), 0), 4294967295) FROM hold \
+         WHERE limit_key = limit_key.id), \
          (SELECT count(*) FROM hold WHERE limit_key = limit_key.id), \
          (SELECT most FROM task_limit WHERE task_limit.name = limit_key.name) \
          FROM limit_key WHERE id >= ?1 ORDER BY id LIMIT ?2";
@@ -77,25 +75,12 @@ pub(crate) fn side_table(table: SideTable) -> (&'static str, &'static str) {
     }
 }
 
-/// The columns of [`LIMIT_KEYS`].
-type LimitColumns = (i64, Arc<str>, Arc<str>, Option<Timestamp>, i64, u32, Option<u32>);
-
-/// Task groups that are remembered while tasks are read.
-const GROUPS_MAX: usize = 10_000;
-
 /// What was read, or `None` if that is damaged.
 fn unless_damaged<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Err(error) if error.is_damage() => Ok(None),
         read => read.map(Some),
     }
-}
-
-/// Reads where a task is found, which is blocked on this limit.
-fn read_place(row: &Columned<'_>, task: TaskKey, behind: Option<LimitKey>) -> Result<Place, Error> {
-    let gate = get::<Option<u8>>(row, 39)?.map(|code| Gate::from_code(code).ok_or(Corrupt));
-    let gate = gate.transpose().map_err(|source| Error::Task { key: task.0, source })?;
-    Ok(Place { gate, order: get(row, 23)?, alarm: get(row, 40)?, behind })
 }
 
 impl RowLoader<'_> {
@@ -106,7 +91,7 @@ impl RowLoader<'_> {
             AuditWant::Waits(tasks) => {
                 let waits = self.prepare_rare(WAITS)?.query_and_then(range(tasks), |row| {
                     let wait = unless_damaged(read_wait(row).map_err(Error::from))?;
-                    Ok::<_, Error>((get(row, 10)?, wait.and_then(Result::ok)))
+                    Ok::<_, Error>((read_at(row, 10)?, wait.and_then(Result::ok)))
                 })?;
                 Loaded::StoredWaits(waits.collect::<Result<_, _>>()?)
             }
@@ -124,31 +109,14 @@ impl RowLoader<'_> {
                 Loaded::Records(records.filter_map(Result::transpose).collect::<Result<_, _>>()?)
             }
             AuditWant::Signals { from, max } => {
-                let signals = self.fetch_rare(SIGNALS, (*from as i64, max))?.into_iter();
-                let signals = signals.map(|(number, run, name, taken_by)| StoredSignal {
-                    number,
-                    run,
-                    name,
-                    taken_by,
-                });
-                Loaded::StoredSignals(signals.collect())
+                Loaded::StoredSignals(self.fetch_rare(SIGNALS, (*from as i64, max))?)
             }
             AuditWant::Limits { from, max } => {
-                let limits = self.fetch_rare(LIMIT_KEYS, (from, max))?;
-                let limits = limits.into_iter();
-                let limits = limits.map(
-                    |(number, name, key, alarm, in_use, holders, most): LimitColumns| {
-                        let in_use = u32::try_from(in_use).unwrap_or(u32::MAX);
-                        StoredLimit {
-                            number,
-                            key: LimitKey { name, key },
-                            in_use,
-                            holders,
-                            most,
-                            alarm,
-                        }
-                    },
-                );
+                let limits = self.fetch_rare(LIMIT_KEYS, (from, max))?.into_iter();
+                let limits = limits.map(|(number, name, key, alarm, in_use, holders, most)| {
+                    let key = LimitKey { name, key };
+                    StoredLimit { number, key, in_use, holders, most, alarm }
+                });
                 Loaded::StoredLimits(limits.collect())
             }
             AuditWant::Keys { from: FiledKey { queue, workflow, key }, run, max } => {
@@ -190,34 +158,30 @@ impl RowLoader<'_> {
     fn stored_tasks(&mut self, tasks: &Range<TaskKey>, max: u32) -> Result<Vec<StoredTask>, Error> {
         let RowLoader { catalog, connection, .. } = self;
         let mut find_group = connection.prepare(GROUP)?;
-        let mut groups = BoundedMap::<i64, Option<TaskGroup>, GROUPS_MAX>::default();
+        let mut groups = BoundedMap::<i64, Option<TaskGroup>, NAMES_MAX>::default();
         let mut read_filed = |row: &Columned<'_>| {
             let stored = read_task(row, catalog)?;
+            let corrupt = || Error::Task { key: stored.key.0, source: Corrupt };
             if read_life(row)? != Columns::from(&stored.life) {
-                return Err(Error::Task { key: stored.key.0, source: Corrupt });
+                return Err(corrupt());
             }
-            let group = groups.find_or_load(get(row, 3)?, |lane| {
-                let names = find_group.fetch_first([lane])?;
-                Ok(names.map(|(queue, workflow, task, weight)| TaskGroup {
-                    queue,
-                    workflow,
-                    task,
-                    weight,
-                }))
-            })?;
-            let limit = stored.behind.as_ref().map(|(limit, _)| limit.clone());
+            let group = groups
+                .find_or_load(read_at(row, 3)?, |lane| Ok(find_group.fetch_first([lane])?))?;
+            let gate = read_at::<Option<u8>>(row, 39)?;
+            let gate = gate.map(|code| Gate::from_code(code).ok_or_else(corrupt)).transpose()?;
+            let behind = stored.behind.as_ref().map(|(limit, _)| limit.clone());
             Ok(FiledTask {
-                place: read_place(row, stored.key, limit)?,
+                place: Place { gate, order: read_at(row, 23)?, alarm: read_at(row, 40)?, behind },
                 row: stored,
                 group,
-                is_unrecorded: get::<Option<i64>>(row, 41)?.is_some(),
-                workflow: get(row, 42)?,
+                is_unrecorded: read_at::<Option<i64>>(row, 41)?.is_some(),
+                workflow: read_at(row, 42)?,
             })
         };
         let mut select = connection.prepare(STORED_TASKS)?;
         let stored = select.query_and_then((tasks.start.0, tasks.end.0, max), |row| {
-            let key: TaskKey = get(row, 0)?;
-            let index = TaskIndex::from_u32(get(row, 1).unwrap_or_default());
+            let key: TaskKey = read_at(row, 0)?;
+            let index = TaskIndex::from_u32(read_at(row, 1).unwrap_or_default());
             let content = match read_filed(row) {
                 Err(error) if !error.is_damage() => return Err(error),
                 filed => filed.map_err(|error| match error {

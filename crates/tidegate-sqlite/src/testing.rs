@@ -1,11 +1,18 @@
 //! Hooks for the tests of this store. Nothing here has a use in production.
 
 use crate::sql::{CatalogStatements, LoadStatements, WriteStatements};
-use crate::{explain, prune, sql, stored, waiting};
+use crate::{explain, lanes, mounts, prune, sql, stored};
+use std::path::Path;
 
 /// Name and text of every statement, for the test that shows by which index each finds its rows.
 pub fn list_statements() -> Vec<(&'static str, &'static str)> {
     let kept = [CatalogStatements::ALL, LoadStatements::ALL, WriteStatements::ALL];
-    let rare = [sql::QUERIES, explain::QUERIES, prune::QUERIES, stored::QUERIES, waiting::QUERIES];
+    let rare = [sql::QUERIES, explain::QUERIES, prune::QUERIES, stored::QUERIES, lanes::QUERIES];
     [&kept[..], &rare[..]].concat().concat()
+}
+
+/// The kind of the network file system that a file is on where these file systems are mounted, in the
+/// words of `/proc/self/mountinfo`.
+pub fn find_network(mounts: &str, file: &Path) -> Option<String> {
+    mounts::network_in(mounts, file).map(|network| network.kind)
 }

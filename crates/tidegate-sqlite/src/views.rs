@@ -2,9 +2,9 @@
 //!
 //! They are asked for seldom, so their statements are prepared when they are needed.
 
-use crate::columns::{decode_outcome, read_record, read_task};
+use crate::columns::{read_record, read_task};
 use crate::error::Error;
-use crate::fetch::{Fetch, get};
+use crate::fetch::{Fetch, read_at};
 use crate::limits::read_limit;
 use crate::loader::RowLoader;
 use crate::sql;
@@ -12,7 +12,7 @@ use tidegate_core::RunId;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
-use tidegate_core::rows::{Payload, view_run};
+use tidegate_core::rows::{Corrupt, Payload, view_run};
 use tidegate_core::store::{
     Bytes, Counts, Knows, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage, TaskKey,
     UNSERVED_MAX, Unserved, WorkerView,
@@ -46,10 +46,9 @@ impl RowLoader<'_> {
                 match find.fetch_first([id.as_u128().to_be_bytes()])? {
                     None => ended.push((id, None)),
                     Some((_, None)) => {}
-                    Some((key, Some(outcome))) => {
-                        let outcome = decode_outcome(outcome);
-                        let outcome = outcome.map_err(|source| Error::Task { key, source })?;
-                        ended.push((id, Some(outcome)));
+                    Some((key, Some(code))) => {
+                        let corrupt = || Error::Task { key, source: Corrupt };
+                        ended.push((id, Some(RunOutcome::from_code(code).ok_or_else(corrupt)?)));
                     }
                 }
             }
@@ -93,16 +92,14 @@ impl RowLoader<'_> {
     }
 
     pub(crate) fn count_tasks(&mut self) -> Result<Counts, Error> {
-        let (ready, future, paused, limited, parked, running) =
-            self.prepare_rare(sql::COUNTS)?.fetch_one([])?;
-        Ok(Counts { ready, future, paused, limited, parked, running })
+        Ok(self.prepare_rare(sql::COUNTS)?.fetch_one([])?)
     }
 
     /// The limits that are declared, each for every key that is in use or waited for.
     pub(crate) fn list_limits(&mut self) -> Result<Vec<LimitState>, Error> {
         let states = self.prepare_rare(sql::LIMIT_STATES)?.query_map([], |row| {
-            let in_use = u32::try_from(get::<i64>(row, 5)?).unwrap_or(u32::MAX);
-            let (limit, key, waiting) = (read_limit(row)?, get(row, 4)?, get(row, 6)?);
+            let in_use = u32::try_from(read_at::<i64>(row, 5)?).unwrap_or(u32::MAX);
+            let (limit, key, waiting) = (read_limit(row)?, read_at(row, 4)?, read_at(row, 6)?);
             Ok(LimitState { limit, key, in_use, waiting })
         })?;
         let mut states = states.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -177,9 +174,10 @@ impl RowLoader<'_> {
         let RunsPage { queue, workflow, open, top, .. } = page;
         let step = (first, last, queue, workflow, open, top, from, to, parent, parents_end, wanted);
         // What is asked for by ids is found by its index.
-        let select = if page.ids.is_some() { sql::RUNS_BY_ID } else { sql::RUNS };
+        let has_id = if page.ids.is_some() { sql::HAS_ID } else { "?7 IS ?8" };
+        let select = sql::RUNS.replace("?7 IS ?8", has_id);
         let RowLoader { connection, catalog, .. } = self;
-        let mut select = connection.prepare(select)?;
+        let mut select = connection.prepare(&select)?;
         for row in select.query_and_then(step, |row| read_task(row, catalog))? {
             let run = row?.summarize_run();
             debug_assert!(run.as_ref().is_none_or(|run| page.includes_run(run)));

@@ -2,7 +2,7 @@
 
 use crate::columns::Binder;
 use crate::error::Error;
-use crate::fetch::{Fetch, get};
+use crate::fetch::{Fetch, read_at};
 use crate::ledger::Ledger;
 use crate::loader::{RowLoader, load_once};
 use rusqlite::{OptionalExtension, Row as Columned};
@@ -20,18 +20,19 @@ const FOR_RUN: [u8; 2] = [WaitKind::Child as u8, WaitKind::Run as u8];
 /// Reads the columns of a wait, from the first.
 pub(crate) fn read_wait(row: &Columned<'_>) -> rusqlite::Result<Result<Waiting, Corrupt>> {
     let id = read_id(row, 0)?;
-    let outcome = match get::<Option<u8>>(row, 7)? {
-        Some(how) => WaitOutcome::decode(how, get(row, 8)?).map(Some).ok_or(Corrupt),
+    let outcome = match read_at::<Option<u8>>(row, 7)? {
+        Some(how) => WaitOutcome::decode(how, read_at(row, 8)?).map(Some).ok_or(Corrupt),
         None => Ok(None),
     };
-    let (label, since, due) = (get(row, 3)?, get(row, 4)?, get(row, 5)?);
-    let (run, signal) = (get(row, 6)?, get(row, 9)?);
+    let (label, since, due) = (read_at(row, 3)?, read_at(row, 4)?, read_at(row, 5)?);
+    let (run, signal) = (read_at(row, 6)?, read_at(row, 9)?);
     Ok(id.and_then(|id| Ok(Waiting { id, label, since, due, run, outcome: outcome?, signal })))
 }
 
 /// Reads kind, name and occurrence.
 fn read_id(row: &Columned<'_>, at: usize) -> rusqlite::Result<Result<WaitId, Corrupt>> {
-    let (kind, name, occurrence) = (get(row, at)?, get(row, at + 1)?, get(row, at + 2)?);
+    let (kind, name, occurrence) =
+        (read_at(row, at)?, read_at(row, at + 1)?, read_at(row, at + 2)?);
     let kind = WaitKind::from_code(kind).ok_or(Corrupt);
     Ok(kind.map(|kind| WaitId { kind, name, occurrence }))
 }
@@ -66,7 +67,7 @@ impl RowLoader<'_> {
             Want::WaitersOf(run) => {
                 let waits =
                     self.sql.run_waits.query_map((run.0, FOR_RUN[0], FOR_RUN[1]), |row| {
-                        let task: TaskKey = get(row, 0)?;
+                        let task: TaskKey = read_at(row, 0)?;
                         Ok(read_id(row, 1)?.map(|id| (task, id)))
                     })?;
                 let waits = waits.map(|wait| wait?.map_err(corrupt(run.0)));
@@ -78,7 +79,7 @@ impl RowLoader<'_> {
                 let end = run.0.saturating_add((*tasks).into());
                 let tasks = (run.0, end, FOR_RUN[0], FOR_RUN[1]);
                 let waits = self.sql.waited_by.query_map(tasks, |row| {
-                    let (task, run): (TaskKey, RunKey) = (get(row, 0)?, get(row, 4)?);
+                    let (task, run): (TaskKey, RunKey) = (read_at(row, 0)?, read_at(row, 4)?);
                     Ok(read_id(row, 1)?.map(|id| (task, id, run)))
                 })?;
                 let waits = waits.map(|wait| wait?.map_err(corrupt(run.0)));

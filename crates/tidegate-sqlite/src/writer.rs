@@ -8,6 +8,7 @@
 //! long. The thread ends when the store is closed or dropped, after all that was queued before.
 
 use crate::error::{Error, catch_panic};
+use crate::fetch::Fetch;
 use crate::ledger::Ledger;
 use crate::open::{Opened, Place};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -232,23 +233,17 @@ impl<'c> Thread<'c> {
         }
         tracing::debug!(%error, jobs = jobs.len(), "a transaction failed; now one by one");
         for mut job in jobs {
-            let done = self.alone(&mut job);
+            let begun = self.ledger.begin();
+            let done = begun.and_then(|()| run(&mut job, &mut self.ledger));
+            let done = done.and_then(|()| self.ledger.commit());
+            let done = done.inspect_err(|_| self.ledger.roll_back());
             job.answer(done.err().map(|error| error.at(self.path())));
         }
     }
 
-    fn alone(&mut self, job: &mut Box<dyn Job>) -> Result<(), Error> {
-        let begun = self.ledger.begin();
-        let done = begun.and_then(|()| run(job, &mut self.ledger));
-        let done = done.and_then(|()| self.ledger.commit());
-        if done.is_err() {
-            self.ledger.roll_back();
-        }
-        done
-    }
-
     fn keep_log_short(&mut self) {
-        let log = self.log_size();
+        let pages = self.ledger.sql.log_size.fetch_one::<(i64, i64)>([]);
+        let log = pages.map_or(0, |(_, pages)| u64::try_from(pages).unwrap_or(0) * self.page);
         if log < self.log_max {
             return;
         }
@@ -262,10 +257,6 @@ impl<'c> Thread<'c> {
         self.dirty = true;
         // Its length tells nothing yet: it begins anew with the next write.
         self.log_max = if all { LOG_MAX } else { log + LOG_STEP };
-    }
-
-    fn log_size(&mut self) -> u64 {
-        self.ledger.log_size(self.page).unwrap_or(0)
     }
 
     /// Folds the log back as far as nobody is in the way; whether that was all of it.

@@ -69,9 +69,8 @@ impl Memory {
                 Loaded::Owned(owned.map(|(_, task)| Owned::new(&task.row)).collect())
             }
             Want::Ready { worker, max_weight, only_awaited, pauses, max } => {
-                let max = *max as usize;
-                let ready = self.find_ready(*worker, *max_weight, *only_awaited, pauses, max);
-                Loaded::Ordered(ready)
+                let (weight, max) = (*max_weight, *max as usize);
+                Loaded::Ordered(self.find_ready(*worker, weight, *only_awaited, pauses, max))
             }
             Want::Served(worker) => {
                 Loaded::Served(self.workers.get(worker).map(|worker| worker.served.clone()))

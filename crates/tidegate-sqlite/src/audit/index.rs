@@ -1,10 +1,12 @@
-//! Whether rows are found by their indexes.
+//! Whether rows are found by their indexes, and what SQLite itself says of the file.
 //!
 //! Each row of a step is looked up in every index that it should be in. That an index has something
-//! besides is not seen here: SQLite's own check tells ([`check_files`](super::check_files)).
+//! besides is not seen there: SQLite's own check tells ([`check_files`]).
 
 use super::FINDINGS_MAX;
 use crate::error::Error;
+use crate::fetch::Fetch;
+use crate::open::Place;
 use rusqlite::Connection;
 use tidegate_core::store::Finding;
 
@@ -51,16 +53,35 @@ pub(super) fn check_indexes(
     while let Some(first) = from
         && findings.len() < FINDINGS_MAX
     {
-        let last = last_of_step.query_row((first, STEP), |row| row.get::<_, Option<i64>>(0))?;
+        let last: Option<i64> = last_of_step.fetch_one((first, STEP))?;
         let next = last.map(|last| last.saturating_add(1));
         for (index, select) in &mut missing {
             let range = (first, next.unwrap_or(i64::MAX), FINDINGS_MAX as i64);
-            for task in select.query_map(range, |row| row.get::<_, i64>(0))? {
-                let what = format!("task {} is not found by {index}", task?);
+            for task in select.fetch_all::<i64, Vec<_>>(range)? {
+                let what = format!("task {task} is not found by {index}");
                 findings.push(Finding::new("index", what));
             }
         }
         from = next;
     }
     Ok(())
+}
+
+/// Asks SQLite to check every table with its indexes, one after the other, so that no snapshot is held
+/// for all of them. For a large table it is held for seconds.
+pub(crate) fn check_files(place: &Place) -> Result<Vec<Finding>, Error> {
+    place.check()?;
+    let connection = place.open_reader()?;
+    let tables = "SELECT name FROM sqlite_schema WHERE type = 'table'";
+    let tables: Vec<String> = connection.prepare(tables)?.fetch_all([])?;
+    let mut findings = Vec::new();
+    for table in tables {
+        let check = format!("PRAGMA integrity_check(\"{table}\")");
+        for line in connection.prepare(&check)?.fetch_all::<String, Vec<_>>([])? {
+            if line != "ok" && findings.len() < FINDINGS_MAX {
+                findings.push(Finding::new("file", format!("table {table}: {line}")));
+            }
+        }
+    }
+    Ok(findings)
 }

@@ -41,33 +41,30 @@ pub(super) fn report_unknown(
     Ok(())
 }
 
-/// Workers that seem to be silent, each with its last sign, and when that was looked at.
-pub(super) struct Silent {
-    signs: HashMap<WorkerId, SystemTime>,
-    looked: Instant,
-}
+/// When workers were looked at, and those that seem to be silent, each with its last sign.
+type Silent = (Instant, HashMap<WorkerId, SystemTime>);
 
 /// A first look.
 pub(super) fn find_silent(connection: &Connection, place: &Place) -> Result<Silent, Error> {
     let known: Vec<WorkerId> = connection.prepare("SELECT id FROM worker")?.fetch_all([])?;
     let signs = known.into_iter().filter_map(|id| Some((id, place.locks.last_sign(id)?)));
     let signs = signs.filter(|(_, sign)| find_age(*sign) > SILENT_AFTER).collect();
-    Ok(Silent { signs, looked: Instant::now() })
+    Ok((Instant::now(), signs))
 }
 
 /// A second look, some time after the first: names the workers that have given no sign since.
 pub(super) fn report_silent(
     connection: &Connection,
     place: &Place,
-    silent: Silent,
+    (looked, signs): Silent,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Error> {
-    if silent.signs.is_empty() {
+    if signs.is_empty() {
         return Ok(());
     }
-    std::thread::sleep(LOOK_AGAIN_AFTER.saturating_sub(silent.looked.elapsed()));
+    std::thread::sleep(LOOK_AGAIN_AFTER.saturating_sub(looked.elapsed()));
     for (worker, name, owns) in connection.prepare(WORKERS)?.fetch_all::<_, Vec<_>>([])? {
-        let Some(&sign) = silent.signs.get(&worker) else { continue };
+        let Some(&sign) = signs.get(&worker) else { continue };
         if place.locks.last_sign(worker) == Some(sign) {
             let what = describe_silent(worker, name, owns, find_age(sign).as_secs());
             findings.push(Finding::new("silent", what));

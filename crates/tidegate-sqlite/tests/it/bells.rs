@@ -1,11 +1,17 @@
 //! Who is rung when somebody else has done something, and what for.
 
 use crate::support::{claim, enlist, enlist_for, new_run, open, plan, request, submit, take};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::task::Poll;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::{Change, Operation, Request, Scope, Store, Wakeup};
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp};
 use tidegate_sqlite::SqliteStore;
+
+/// The flag of Linux for files that nobody waits for.
+const O_NONBLOCK: i32 = 0o4000;
 
 const WORD: Wakeup = Wakeup { is_notified: true, has_ready: false, has_ended: false };
 const READY: Wakeup = Wakeup { is_notified: false, has_ready: true, has_ended: false };
@@ -120,4 +126,35 @@ async fn who_has_gone_is_not_rung_and_leaves_no_bell() {
     assert!(!folder.path().join(format!("jobs.db-workers/{}.bell", goes.0)).exists());
     submit(&two, b"in").await.unwrap();
     assert_eq!(news(&one, stays).await, READY);
+}
+
+#[tokio::test]
+async fn a_bell_is_heard_however_long_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    // Longer than the path of a socket may be.
+    let long = folder.path().join("d".repeat(200));
+    std::fs::create_dir(&long).unwrap();
+    let (one, two) = (open(&long.join("jobs.db")), open(&long.join("jobs.db")));
+    let worker = enlist(&one).await;
+    let run = submit(&two, b"in").await.unwrap();
+    assert_eq!(news(&one, worker).await, READY);
+    take(&two, Request { operations: vec![Operation::Cancel(run)], ..request() }).await.unwrap();
+    assert_eq!(news(&one, worker).await, ENDED);
+}
+
+#[tokio::test]
+async fn a_bell_that_is_full_or_missing_makes_no_process_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let (one, two) = (open(&path), open(&path));
+    let (full, missing) = (enlist(&one).await, enlist(&one).await);
+    let bell = |worker: WorkerId| folder.path().join(format!("jobs.db-workers/{}.bell", worker.0));
+    std::fs::remove_file(bell(missing)).unwrap();
+    let mut pipe = OpenOptions::new();
+    pipe.read(true).write(true).custom_flags(O_NONBLOCK);
+    let mut pipe = pipe.open(bell(full)).unwrap();
+    let ring = [1; 4_096];
+    while pipe.write(&ring).is_ok() {}
+    submit(&two, b"in").await.unwrap();
+    assert!(news(&one, full).await.is_notified);
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_core::graph::RunOutcome;
+use tidegate_core::keys::hash_bytes;
 use tidegate_core::rows::Payload;
 use tidegate_core::store::{Bytes, Store};
 
@@ -224,17 +225,8 @@ async fn equal_plans_are_stored_once_and_people_can_look_at_runs() {
     assert_eq!(number("SELECT count(*) FROM run WHERE workflow = 'w' AND queue = 'default'"), 3);
 }
 
-/// FNV-1a.
-fn hash(bytes: &[u8]) -> i64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step) as i64
-}
-
 #[tokio::test]
 async fn the_hash_of_a_plan_never_changes() {
-    assert_eq!(hash(b""), 0xcbf2_9ce4_8422_2325_u64 as i64);
-    assert_eq!(hash(b"a"), 0xaf63_dc4c_8601_ec8c_u64 as i64);
-    assert_eq!(hash(b"foobar"), 0x8594_4171_f739_67e8_u64 as i64);
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("jobs.db"));
     submit(&store, b"in").await.unwrap();
@@ -243,7 +235,7 @@ async fn the_hash_of_a_plan_never_changes() {
         Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
     });
     let (stored, body) = plan.unwrap();
-    assert_eq!(stored, hash(&body));
+    assert_eq!(stored, hash_bytes(&body) as i64);
 }
 
 #[test]
@@ -252,7 +244,8 @@ fn migrations_that_stores_may_have_applied_have_not_changed() {
     let mut files: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    let hashes: Vec<i64> = files.iter().map(|file| hash(&fs::read(file).unwrap())).collect();
+    let hashes: Vec<i64> =
+        files.iter().map(|file| hash_bytes(&fs::read(file).unwrap()) as i64).collect();
     let applied = [-7853035454582082803, -5568822100139805239];
     assert_eq!(hashes, applied, "add a migration instead; of a new one, add the hash here");
 }

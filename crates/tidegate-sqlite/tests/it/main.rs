@@ -11,6 +11,8 @@ mod depth;
 mod files;
 #[cfg(unix)]
 mod foreign;
+#[cfg(unix)]
+mod locks;
 mod opening;
 mod processes;
 mod statements;

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tidegate_core::lifecycle::WorkerId;
+use tidegate_sqlite::testing::find_network;
 use tidegate_sqlite::{Options, SqliteStore};
 
 /// Why a path cannot be opened, with the folder of the test left out.
@@ -246,4 +247,35 @@ async fn task_with_counts_and_times_at_the_end_of_their_range_is_claimed_and_end
     };
     let ended = crate::support::take(&store, request).await.unwrap().ended;
     assert_eq!(ended.len(), 1);
+}
+
+const MOUNTS: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+23 22 0:20 / /proc rw - proc proc rw
+24 22 0:30 / /home rw,relatime shared:2 - nfs4 server:/home rw,vers=4.2
+25 24 254:1 / /home/here rw - xfs /dev/vdb rw
+26 22 0:31 / /mnt/my\\040share rw - cifs //server/share rw
+27 22 0:32 / /mnt/ssh rw - fuse.sshfs me@server: rw
+28 22 0:33 / /mnt/local rw - fuse.bindfs /x rw
+29 22 0:34 / /mnt/hidden rw - nfs server:/x rw
+30 29 0:35 / /mnt/hidden rw - tmpfs none rw
+";
+
+#[test]
+fn a_network_file_system_is_known_by_the_innermost_mount() {
+    let kind = |path: &str| find_network(MOUNTS, Path::new(path));
+    assert_eq!(kind("/home/me/jobs.db").as_deref(), Some("nfs4"));
+    assert_eq!(kind("/mnt/my share/jobs.db").as_deref(), Some("cifs"));
+    assert_eq!(kind("/mnt/ssh/jobs.db").as_deref(), Some("fuse.sshfs"));
+    for local in ["/jobs.db", "/home/here/jobs.db", "/mnt/local/jobs.db", "/homework/jobs.db"] {
+        assert_eq!(kind(local), None, "{local}");
+    }
+    assert_eq!(kind("/mnt/hidden/jobs.db"), None);
+}
+
+#[test]
+fn this_machine_says_what_it_has_mounted() {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let here = std::env::temp_dir().canonicalize().unwrap().join("jobs.db");
+    assert_eq!(find_network(&mounts, &here), None);
 }

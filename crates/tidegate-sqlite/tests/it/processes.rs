@@ -9,7 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_core::lifecycle::WorkerId;
-use tidegate_core::store::{RunsPage, Store};
+use tidegate_core::limit::Limit;
+use tidegate_core::store::{Operation, OperationOutcome, Request, RunsPage, Store};
 use tidegate_sqlite::SqliteStore;
 
 /// Runs that each of several users submits, one request for each.
@@ -151,4 +152,21 @@ async fn what_others_add_is_seen_at_the_next_request() {
     let worker = enlist(&one).await;
     assert_eq!(claim(&two, worker, 9).await.len(), 1);
     assert_sound(&one).await;
+}
+
+#[tokio::test]
+async fn cached_answers_are_dropped_when_another_connection_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("jobs.db"));
+    let declare = async |units| {
+        let limit = Limit::new("api").at_once(units);
+        let operations = vec![Operation::Declare(limit)];
+        take(&store, Request { operations, ..request() }).await.unwrap().operations
+    };
+    assert_eq!(declare(3).await, [OperationOutcome::Yes]);
+    assert_eq!(declare(3).await, [OperationOutcome::Already]);
+    let other = rusqlite::Connection::open(store.path()).unwrap();
+    other.execute("UPDATE task_limit SET at_once = 4 WHERE name = 'api'", []).unwrap();
+    assert_eq!(declare(3).await, [OperationOutcome::Differs]);
+    assert_eq!(declare(4).await, [OperationOutcome::Already]);
 }

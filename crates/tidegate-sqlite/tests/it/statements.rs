@@ -167,10 +167,10 @@ fn statements_that_are_seldom_needed_find_their_rows_by_an_index() {
         ("stored::PAUSED_RUNS", "USING COVERING INDEX pause_name (scope=? AND name>?)"),
         ("stored::WORDS", "SEARCH word USING PRIMARY KEY"),
         ("stored::READY_ALIKE", "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
-        ("waiting::LANES", "SEARCH lane USING COVERING INDEX"),
-        ("waiting::NEXT_LIMIT", "USING COVERING INDEX task_ready (gate=? AND behind>?)"),
-        ("waiting::READY", "USING INDEX task_ready (gate=? AND behind=? AND lane=?"),
-        ("waiting::FIRST", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("lanes::LANES", "SEARCH lane USING COVERING INDEX"),
+        ("lanes::NEXT_LIMIT", "USING COVERING INDEX task_ready (gate=? AND behind>?)"),
+        ("lanes::READY", "USING INDEX task_ready (gate=? AND behind=? AND lane=?"),
+        ("lanes::FIRST", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
     ] {
         let plan = find_plan(&connection, find_statement(name));
         assert!(plan.contains(uses) && !plan.contains("SCAN task"), "{name}: {plan}");
@@ -180,7 +180,8 @@ fn statements_that_are_seldom_needed_find_their_rows_by_an_index() {
 #[test]
 fn runs_are_found_by_the_index_of_their_ids() {
     let (_folder, connection) = empty_database();
-    let plan = find_plan(&connection, find_statement("sql::RUNS_BY_ID"));
+    let by_id = find_statement("sql::RUNS").replace("?7 IS ?8", find_statement("sql::HAS_ID"));
+    let plan = find_plan(&connection, &by_id);
     assert!(plan.starts_with("SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"), "{plan}");
     assert!(plan.contains("INDEX task_run_id (run_id>? AND run_id<?)"), "{plan}");
 }
