@@ -123,9 +123,12 @@ pub fn decide<L: Loader>(
     taking.open_limits()?;
     let mut order = None;
     if let Some(worker) = request.worker {
-        order = taking.make_order(worker)?;
-        if order.is_none() {
-            taking.claim(worker)?;
+        // A worker that the store does not know counts as dead: others would never look for its tasks.
+        if !is_unknown_worker {
+            order = taking.make_order(worker)?;
+            if order.is_none() {
+                taking.claim(worker)?;
+            }
         }
         taking.hear_words(worker)?;
     }
