@@ -123,7 +123,7 @@ pub fn decide<L: Loader>(
     taking.open_limits()?;
     let mut order = None;
     if let Some(worker) = request.worker {
-        // A worker that the store does not know counts as dead: others would never look for its tasks.
+        // A worker that the store does not know counts as dead, and begins nothing any more.
         if !is_unknown_worker {
             order = taking.make_order(worker)?;
             if order.is_none() {
