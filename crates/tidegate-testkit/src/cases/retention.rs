@@ -195,7 +195,8 @@ pub async fn numbers_are_not_given_again(world: &mut World) {
     let plan = chain(2).build();
     let worker = world.worker(&[&plan]).await;
     let last = ended(world, worker, &plan).await;
-    let (key, seq) = (world.view(last).await.run.key, world.records().await.len() as u64);
+    let key = world.view(last).await.run.key;
+    let last_seq = world.records().await.last().expect("two tasks have ended").seq;
     world.advance(DAY);
     prune_runs(world).await;
     assert_eq!(world.records().await, []);
@@ -203,7 +204,7 @@ pub async fn numbers_are_not_given_again(world: &mut World) {
     let worker = world.worker(&[&plan]).await;
     let next = ended(world, worker, &plan).await;
     assert!(world.view(next).await.run.key.0 >= key.0 + 2);
-    assert_eq!(world.records().await[0].seq, seq + 1);
+    assert!(world.records().await[0].seq > last_seq, "a reader that has seen it goes on behind it");
     let records = world.records().await;
     world.advance(DAY);
     prune(world, Aged::Events, 1_000).await;
