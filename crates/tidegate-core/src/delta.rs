@@ -44,8 +44,9 @@ pub struct Delta {
     pub forgotten_workers: Vec<WorkerId>,
     /// Tasks that other workers have to look at.
     pub notifications: BTreeSet<(WorkerId, TaskKey)>,
-    /// The worker that has taken its notifications.
-    pub notified: Option<WorkerId>,
+    /// The worker that has taken its notifications, and the tasks that they named. Others may have come
+    /// since they were loaded; those stay.
+    pub notified: Option<(WorkerId, Vec<TaskKey>)>,
     /// Tasks to be filed anew among those that are alike for a claim, each with its run.
     pub refiled: Vec<(Row, Box<Head>)>,
     /// Rows that belong to nothing and are to be removed.

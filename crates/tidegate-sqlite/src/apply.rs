@@ -68,7 +68,7 @@ impl Transaction for Ledger<'_> {
             self.loader.cache.limit_alarm = None;
         }
         self.write_rows(delta)?;
-        if let Some(worker) = delta.notified {
+        if let Some((worker, _)) = delta.notified {
             self.drop_notifications(worker)?;
         }
         for (worker, task) in &delta.notifications {

@@ -433,7 +433,7 @@ impl<'l, L: Loader> Overlay<'l, L> {
     pub(super) fn take_notifications(&mut self, worker: WorkerId) -> Result<Vec<TaskKey>, L::Stop> {
         let tasks = self.load_notifications(worker)?;
         if !tasks.is_empty() {
-            self.delta.notified = Some(worker);
+            self.delta.notified = Some((worker, tasks.clone()));
         }
         Ok(tasks)
     }

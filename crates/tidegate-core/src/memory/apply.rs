@@ -53,7 +53,7 @@ impl Transaction for Memory {
         for write in delta.tasks.drain(..) {
             self.write_task(write);
         }
-        if let Some(worker) = delta.notified {
+        if let Some((worker, _)) = delta.notified {
             self.notifications.retain(|(notified, _)| *notified != worker);
         }
         self.notifications.append(&mut delta.notifications);
