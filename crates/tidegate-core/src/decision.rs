@@ -121,17 +121,10 @@ pub fn decide<L: Loader>(
         run += 1;
     }
     taking.open_limits()?;
-    let mut order = None;
-    if let Some(worker) = request.worker {
-        // A worker that the store does not know counts as dead, and begins nothing any more.
-        if !is_unknown_worker {
-            order = taking.make_order(worker)?;
-            if order.is_none() {
-                taking.claim(worker)?;
-            }
-        }
-        taking.hear_words(worker)?;
-    }
+    let order = match request.worker {
+        Some(worker) => taking.serve_worker(worker)?,
+        None => None,
+    };
     if let Some(step) = &request.prune {
         taking.answer.pruned = taking.prune(step)?;
     }

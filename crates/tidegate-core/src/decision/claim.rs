@@ -28,6 +28,24 @@ struct Passed {
 }
 
 impl<L: Loader> Taking<'_, L> {
+    /// Claims tasks for the worker of the request, or leaves that to the store by an order, and takes its
+    /// notifications.
+    pub(super) fn serve_worker(
+        &mut self,
+        worker: WorkerId,
+    ) -> Result<Option<ClaimOrder>, L::Stop> {
+        let mut order = None;
+        // A worker that the store does not know counts as dead, and begins nothing any more.
+        if !self.answer.is_unknown_worker {
+            order = self.make_order(worker)?;
+            if order.is_none() {
+                self.claim(worker)?;
+            }
+        }
+        self.hear_words(worker)?;
+        Ok(order)
+    }
+
     /// Takes the best of what is ready, as much as the worker wants.
     pub(super) fn claim(&mut self, worker: WorkerId) -> Result<(), L::Stop> {
         if self.request.again && self.claimed_before(worker)? {
