@@ -35,6 +35,17 @@ pub fn check(
     open: fn() -> TestPart<'static, Box<dyn Harness>>,
     case: for<'w> fn(&'w mut World) -> TestPart<'w, ()>,
 ) {
+    check_with(async || open().await, async |world| case(world).await);
+}
+
+/// Runs one case like [`check`]; for cases that have more than a world.
+///
+/// # Panics
+/// If the case does, or if the store contradicts itself.
+pub fn check_with(
+    open: impl AsyncFnOnce() -> Box<dyn Harness>,
+    case: impl AsyncFnOnce(&mut World),
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime can be built").block_on(async {
         let mut world = World::new(open().await);

@@ -29,7 +29,7 @@ mod trips;
 mod world;
 
 pub use clock::FakeClock;
-pub use conformance::{Harness, Later, TestPart, check};
+pub use conformance::{Harness, Later, TestPart, check, check_with};
 pub use faulty::{Fault, Faulty, Held};
 #[doc(hidden)]
 pub use forward::forwarded;

@@ -365,7 +365,8 @@ impl Counted {
     /// What a request reads and writes.
     fn cost(&mut self, request: &Request) -> (Reply, usize, usize) {
         (self.read, self.written) = (0, 0);
-        let Ok(Decision { delta, mut reply, fill, .. }) = decision::decide(request, Known::new(), self);
+        let Ok(Decision { delta, mut reply, fill, .. }) =
+            decision::decide(request, Known::new(), self);
         self.apply(delta);
         let Ok(()) = decision::complete_reply(self, &mut reply, &fill);
         (reply, self.read, self.written)

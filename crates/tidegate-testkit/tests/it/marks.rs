@@ -12,7 +12,9 @@ use tidegate_core::store::{NewRun, Operation, Parent, Request};
 use tidegate_core::testing::{AnyLoader, Decider};
 use tidegate_core::wait::{WaitId, WaitKind};
 use tidegate_core::want::Known;
-use tidegate_testkit::{QUEUE, Sketch, World, ask, chain, change, check, diamond, one, plan};
+use tidegate_testkit::{
+    Harness, QUEUE, Sketch, World, ask, chain, change, check_with, diamond, one, plan,
+};
 
 /// Keeps the marks of the last delta, by task.
 #[derive(Default)]
@@ -59,8 +61,10 @@ impl Decider for MarkDecider {
 
 fn check_marks(case: impl AsyncFnOnce(&mut World, &MarkDecider)) {
     let decider = Arc::new(MarkDecider::default());
-    let open = async || Memory(Arc::new(MemoryStore::with_decider(decider.clone())));
-    check(open, async |world| case(world, &decider).await);
+    let open = async || {
+        Box::new(Memory(Arc::new(MemoryStore::with_decider(decider.clone())))) as Box<dyn Harness>
+    };
+    check_with(open, async |world| case(world, &decider).await);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tidegate_core::plan::{LimitUse, Plan};
 use tidegate_core::store::{Claimed, NewRun, Operation, Parent, Scope};
 use tidegate_core::wait::{WaitId, WaitKind};
 use tidegate_testkit::{
-    TripDecider, World, ask, chain, change, check, claim, diamond, fan, one, plan,
+    Harness, TripDecider, World, ask, chain, change, check_with, claim, diamond, fan, one, plan,
 };
 
 /// A request in a world that is made for it. Costs of requests before are thrown away.
@@ -22,9 +22,11 @@ async fn count_last<T>(trips: &TripDecider, last: impl Future<Output = T>) -> T 
 #[track_caller]
 fn check_trips(name: &str, expected: u32, case: impl AsyncFnOnce(&mut World, &TripDecider)) {
     let decider = Arc::new(TripDecider::default());
-    let open = async || Memory(Arc::new(MemoryStore::with_decider(decider.clone())));
+    let open = async || {
+        Box::new(Memory(Arc::new(MemoryStore::with_decider(decider.clone())))) as Box<dyn Harness>
+    };
     let mut count = Default::default();
-    check(open, async |world| {
+    check_with(open, async |world| {
         case(world, &decider).await;
         count = decider.take_count();
     });
