@@ -25,7 +25,7 @@ mod waits;
 mod writes;
 
 use crate::error_text::cut_error;
-use crate::graph::{OnFailure, Outcome, Standing, TaskIndex};
+use crate::graph::{OnFailure, TaskIndex};
 use crate::keys::KeyMap;
 use crate::lifecycle::{CancelledBy, Event, Kind, Life, State, WorkerId};
 use crate::limit::LimitKey;
@@ -43,6 +43,7 @@ pub(crate) use limits::count_opened;
 pub(crate) use orders::may_order;
 pub use orders::{ClaimOrder, OrderOutcome, TakenTask, claim_plain_row};
 use overlay::Overlay;
+pub(crate) use settle::{parent_failed, standing};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -515,24 +516,4 @@ impl<'t, L: Loader> Taking<'t, L> {
             }
         }
     }
-}
-
-/// Where a task stands for the others of its run.
-pub(crate) fn standing(life: &Life) -> Standing {
-    match life.state.kind() {
-        Kind::Blocked => Standing::Blocked,
-        Kind::Ready | Kind::Claimed => Standing::Ready,
-        Kind::Active if life.stopping.is_some() => Standing::Stopping,
-        Kind::Active => Standing::Active,
-        Kind::Deferred | Kind::Parked => Standing::Waiting,
-        Kind::Succeeded => Standing::Ended(Outcome::Succeeded),
-        Kind::Failed | Kind::TimedOut => Standing::Ended(Outcome::Failed),
-        Kind::Cancelled => Standing::Ended(Outcome::Cancelled),
-        Kind::Skipped => Standing::Ended(Outcome::Skipped),
-    }
-}
-
-/// Whether a task stands so that the runs it has begun are not wanted any more.
-pub(crate) fn parent_failed(life: &Life) -> bool {
-    life.state.kind().is_terminal() && life.state.kind() != Kind::Succeeded
 }

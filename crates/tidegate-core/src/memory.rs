@@ -18,7 +18,6 @@
 
 mod apply;
 mod load;
-mod orders;
 mod table;
 
 use crate::audit::Auditor;
@@ -32,12 +31,11 @@ use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
     RunsPage, Scope, Store, StoreError, TaskKey, Unserved, WorkerView,
 };
-use crate::testing::{Decider, PausePoints, PausingLoader, RequestHooks};
+use crate::testing::{OrderTaker, PausingLoader, RequestHooks};
 use crate::transaction::{answer_request, apply_decision};
 use crate::wait::{WaitId, Waiting};
 use crate::want::{LiveWorker, ServedTasks, TaskGroup};
 use crate::{RunId, Timestamp};
-use orders::OrderTaker;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::error::Error;
@@ -48,8 +46,8 @@ use table::{IndexedTable, KeysByTime, SentSignal, TaskList, group_of};
 /// A store in memory. It is as durable as its process.
 #[derive(Default)]
 pub struct MemoryStore {
-    memory: Arc<Mutex<Memory>>,
-    hooks: RequestHooks,
+    pub(crate) memory: Arc<Mutex<Memory>>,
+    pub(crate) hooks: RequestHooks,
 }
 
 impl fmt::Debug for MemoryStore {
@@ -62,24 +60,6 @@ impl MemoryStore {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// A store whose requests a test decides.
-    pub fn with_decider(decider: Arc<dyn Decider>) -> Self {
-        let hooks = RequestHooks { decider: Some(decider), ..RequestHooks::default() };
-        MemoryStore { memory: Arc::default(), hooks }
-    }
-
-    /// A store that claims plain tasks by orders, as one does that finds and changes them in one statement.
-    pub fn with_orders() -> Self {
-        let hooks = RequestHooks { takes_orders: true, ..RequestHooks::default() };
-        MemoryStore { memory: Arc::default(), hooks }
-    }
-
-    /// Another connection to the same store, whose requests stop at these points.
-    pub fn connect_with(&self, points: Arc<dyn PausePoints>) -> Self {
-        let hooks = RequestHooks { points: Some(points), ..self.hooks.clone() };
-        MemoryStore { memory: self.memory.clone(), hooks }
     }
 
     /// The process of this worker is gone: from now on it counts as dead.

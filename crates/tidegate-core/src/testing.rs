@@ -8,9 +8,13 @@
 //!
 //! A store without hooks compares an option with `None` at each point and does nothing else.
 
+mod orders;
+
 pub use crate::decision::overlay::describe_answers;
+pub(crate) use orders::OrderTaker;
 
 use crate::decision::Decision;
+use crate::memory::MemoryStore;
 use crate::store::Request;
 use crate::want::{Loaded, Loader, Want};
 use std::convert::Infallible;
@@ -55,6 +59,27 @@ pub(crate) struct RequestHooks {
     pub(crate) decider: Option<Arc<dyn Decider>>,
     /// Whether plain tasks are claimed by orders.
     pub(crate) takes_orders: bool,
+}
+
+/// Stores in memory with hooks.
+impl MemoryStore {
+    /// A store whose requests a test decides.
+    pub fn with_decider(decider: Arc<dyn Decider>) -> Self {
+        let hooks = RequestHooks { decider: Some(decider), ..RequestHooks::default() };
+        MemoryStore { memory: Arc::default(), hooks }
+    }
+
+    /// A store that claims plain tasks by orders, as one does that finds and changes them in one statement.
+    pub fn with_orders() -> Self {
+        let hooks = RequestHooks { takes_orders: true, ..RequestHooks::default() };
+        MemoryStore { memory: Arc::default(), hooks }
+    }
+
+    /// Another connection to the same store, whose requests stop at these points.
+    pub fn connect_with(&self, points: Arc<dyn PausePoints>) -> Self {
+        let hooks = RequestHooks { points: Some(points), ..self.hooks.clone() };
+        MemoryStore { memory: self.memory.clone(), hooks }
+    }
 }
 
 /// A loader that stops at a pause point before each want.

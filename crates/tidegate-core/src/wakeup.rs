@@ -1,6 +1,13 @@
 //! The workers that have to be woken once a delta is committed.
 //!
 //! Nothing rests on it: a worker that is not woken polls the store.
+//!
+//! - [`Wakeups`]: the changes of one delta, for a store that knows the workers of all processes.
+//! - [`WakeupReasons`]: the same of several deltas as a text, which every process reads for its own workers.
+
+mod reasons;
+
+pub use reasons::WakeupReasons;
 
 use crate::delta::Delta;
 use crate::graph::TaskIndex;

@@ -30,10 +30,7 @@ struct Passed {
 impl<L: Loader> Taking<'_, L> {
     /// Claims tasks for the worker of the request, or leaves that to the store by an order, and takes its
     /// notifications.
-    pub(super) fn serve_worker(
-        &mut self,
-        worker: WorkerId,
-    ) -> Result<Option<ClaimOrder>, L::Stop> {
+    pub(super) fn serve_worker(&mut self, worker: WorkerId) -> Result<Option<ClaimOrder>, L::Stop> {
         let mut order = None;
         // A worker that the store does not know counts as dead, and begins nothing any more.
         if !self.answer.is_unknown_worker {

@@ -1,8 +1,8 @@
 //! The part of a request that follows from ends: for the other tasks of a run, and for the run.
 
-use super::{Taking, standing};
-use crate::graph::{Consequence, OnFailure, RunOutcome, Standing, TaskIndex, Verdict};
-use crate::lifecycle::{CancelledBy, Event, Kind};
+use super::Taking;
+use crate::graph::{Consequence, OnFailure, Outcome, RunOutcome, Standing, TaskIndex, Verdict};
+use crate::lifecycle::{CancelledBy, Event, Kind, Life};
 use crate::rows::{Head, Payload, Row};
 use crate::store::{Bytes, Ended};
 use crate::want::Loader;
@@ -181,4 +181,24 @@ impl<L: Loader> Taking<'_, L> {
             standing(&self.tasks[*at].row.life).outcome()
         }))
     }
+}
+
+/// Where a task stands for the others of its run.
+pub(crate) fn standing(life: &Life) -> Standing {
+    match life.state.kind() {
+        Kind::Blocked => Standing::Blocked,
+        Kind::Ready | Kind::Claimed => Standing::Ready,
+        Kind::Active if life.stopping.is_some() => Standing::Stopping,
+        Kind::Active => Standing::Active,
+        Kind::Deferred | Kind::Parked => Standing::Waiting,
+        Kind::Succeeded => Standing::Ended(Outcome::Succeeded),
+        Kind::Failed | Kind::TimedOut => Standing::Ended(Outcome::Failed),
+        Kind::Cancelled => Standing::Ended(Outcome::Cancelled),
+        Kind::Skipped => Standing::Ended(Outcome::Skipped),
+    }
+}
+
+/// Whether a task stands so that the runs it has begun are not wanted any more.
+pub(crate) fn parent_failed(life: &Life) -> bool {
+    life.state.kind().is_terminal() && life.state.kind() != Kind::Succeeded
 }

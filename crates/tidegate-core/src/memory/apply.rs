@@ -70,7 +70,7 @@ impl Transaction for Memory {
 }
 
 impl Memory {
-    pub(super) fn write_task(&mut self, write: TaskWrite) {
+    pub(crate) fn write_task(&mut self, write: TaskWrite) {
         let is_new = write.is_new;
         if let Some(head) = write.row.head.as_ref().filter(|_| is_new) {
             let same_id = self.find_run(&TaskList::Id(head.id));

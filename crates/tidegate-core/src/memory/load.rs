@@ -328,7 +328,11 @@ impl Memory {
         tasks.take_while(move |task| task.row.run() == run)
     }
 
-    pub(super) fn head_of(&self, run: RunKey) -> &Head {
+    pub(crate) fn task_at(&self, task: TaskKey) -> &TaskWrite {
+        &self.tasks.rows[&task]
+    }
+
+    pub(crate) fn head_of(&self, run: RunKey) -> &Head {
         let first = &self.tasks.rows[&TaskKey(run.0)].row;
         first.head.as_ref().expect("the first task of a run carries its head")
     }
@@ -358,14 +362,14 @@ impl Memory {
     }
 
     /// Whether a pause keeps the tasks of a queue from being claimed after these changes.
-    pub(super) fn is_queue_paused(&self, queue: &str, changes: &[PauseChange]) -> bool {
+    pub(crate) fn is_queue_paused(&self, queue: &str, changes: &[PauseChange]) -> bool {
         [Scope::Queue(queue.to_owned()), Scope::Store].iter().any(|scope| {
             is_paused_after(changes, |other| other == scope, self.find_pause(scope).is_some())
         })
     }
 
     /// The first tasks by claim order that a worker can run.
-    pub(super) fn find_ready(
+    pub(crate) fn find_ready(
         &self,
         worker: WorkerId,
         max_weight: u32,

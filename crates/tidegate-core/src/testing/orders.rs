@@ -1,9 +1,10 @@
-//! How claim orders are carried out in memory.
+//! A memory store that carries out claim orders, as a store does that finds and changes rows in one
+//! statement.
 
-use super::Memory;
 use crate::Timestamp;
 use crate::decision::{ClaimOrder, OrderOutcome, TakenTask, claim_plain_row};
 use crate::delta::{Delta, TaskWrite};
+use crate::memory::Memory;
 use crate::store::TaskKey;
 use crate::transaction::{ApplyOutcome, Transaction};
 use crate::want::{Loaded, Loader, Want};
@@ -12,14 +13,14 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 /// A memory that carries out claim orders, for one request.
-pub(super) struct OrderTaker<'m> {
+pub(crate) struct OrderTaker<'m> {
     memory: &'m mut Memory,
     /// Numbers that the request has got: a second decision gets the same.
     numbers: HashMap<Want, Loaded>,
 }
 
 impl<'m> OrderTaker<'m> {
-    pub(super) fn new(memory: &'m mut Memory) -> Self {
+    pub(crate) fn new(memory: &'m mut Memory) -> Self {
         OrderTaker { memory, numbers: HashMap::new() }
     }
 }
@@ -91,7 +92,7 @@ impl Memory {
     }
 
     fn is_plain(&self, task: TaskKey) -> bool {
-        self.tasks.rows[&task].is_plain
+        self.task_at(task).is_plain
     }
 
     /// Whether a row of a delta can be claimed once it is written.
@@ -111,7 +112,7 @@ impl Memory {
         at: Timestamp,
         task: TaskKey,
     ) -> TakenTask {
-        let row = claim_plain_row(self.tasks.rows[&task].row.clone(), order, begins);
+        let row = claim_plain_row(self.task_at(task).row.clone(), order, begins);
         let head = self.head_of(row.run());
         let run = head.id;
         let write = TaskWrite {
