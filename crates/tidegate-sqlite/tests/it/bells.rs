@@ -105,12 +105,16 @@ async fn whoever_could_run_what_was_paused_is_rung_when_it_goes_on() {
     let elsewhere = enlist_for(&one, &["other"], &["w"]).await;
     submit(&two, b"in").await.unwrap();
     assert_eq!(news(&one, serves).await, READY);
-    for scope in [Scope::Queue("default".to_owned()), Scope::Store] {
+    for (scope, is_for_all) in [(Scope::Queue("default".to_owned()), false), (Scope::Store, true)] {
         for operation in [Operation::Pause(scope.clone()), Operation::Unpause(scope)] {
             take(&two, Request { operations: vec![operation], ..request() }).await.unwrap();
         }
         assert_eq!(news(&one, serves).await, READY);
-        assert!(is_quiet(&one, elsewhere).await);
+        if is_for_all {
+            assert_eq!(news(&one, elsewhere).await, READY);
+        } else {
+            assert!(is_quiet(&one, elsewhere).await);
+        }
     }
 }
 
