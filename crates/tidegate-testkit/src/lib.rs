@@ -9,6 +9,7 @@
 //! - [`decide_in_trips`]: a request decided as by a store over a network, which loads many wants in one
 //!   trip; [`TripDecider`]: a memory store that decides so, and counts the trips.
 //! - [`plan`] and its shapes ([`one`], [`chain`], [`diamond`], [`fan`]): workflows in a line.
+//! - [`PostgresSchema`]: a schema for one test on the PostgreSQL server for tests.
 //! - [`races!`]: the races of two connections that every store must decide, one call per store too.
 //! - [`simulation`]: several workers and faults by chance, the same for the same seed.
 //! - [`World`]: a store, a clock and everybody who uses them, in one hand; it checks what must hold
@@ -22,6 +23,7 @@ mod faulty;
 mod forward;
 mod loading;
 mod plans;
+mod postgres;
 mod races;
 mod replay;
 pub mod simulation;
@@ -35,6 +37,7 @@ pub use faulty::{Fault, Faulty, Held};
 pub use forward::forwarded;
 pub use loading::{ComparingDecider, DecisionProperty, MissingDecider, decide_with_misses};
 pub use plans::{Sketch, chain, diamond, fan, one, plan};
+pub use postgres::{PostgresSchema, connect_to_postgres, postgres_server, postgres_tcp_address};
 #[doc(hidden)]
 pub use races::cases as race_cases;
 pub use races::{ConnectHarness, Meeting, Race, check_race};

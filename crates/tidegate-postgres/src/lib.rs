@@ -1,0 +1,49 @@
+//! The PostgreSQL store of tidegate, for workers on several machines.
+//!
+//! A request is one transaction: it locks and loads rows (`loader.rs`), decides in core, and applies the
+//! delta with its commit in one trip (`request.rs`, `apply.rs`). Live tasks and ended ones are two tables;
+//! the row of an ended task is the record of its end. The tables are described in
+//! `migrations/0001_tables.sql`.
+//!
+//! Everything runs on a thread with a runtime of its own (`thread.rs`): requests, views, the listener for
+//! notifications, the connection that keeps the workers of this process alive, and the watcher that
+//! vacuums the live table.
+
+mod apply;
+mod batch;
+mod catalog;
+mod columns;
+mod config;
+mod error;
+mod explain;
+mod in_place;
+mod items;
+mod limits;
+mod loader;
+mod migrate;
+mod notifier;
+mod open;
+mod open_error;
+mod others;
+mod pauses;
+mod prune;
+#[cfg(test)]
+mod query_plans;
+mod records;
+mod request;
+mod rows;
+mod snapshot;
+mod state;
+mod store;
+mod stored;
+mod thread;
+mod tls;
+mod views;
+mod waiting;
+mod waits;
+mod watcher;
+mod workers;
+
+pub use config::PostgresConfig;
+pub use open_error::PostgresOpenError;
+pub use store::PostgresStore;

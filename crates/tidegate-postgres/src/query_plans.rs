@@ -1,0 +1,170 @@
+//! The indexes by which statements find their rows, on empty, full and just analysed tables.
+//!
+//! Statements are prepared once for a connection and planned without their values, as on every connection
+//! of the pool.
+
+mod postgres {
+    use crate::config::PostgresConfig;
+    use crate::open::open_server;
+    use crate::{apply, in_place, records, views};
+    use deadpool_postgres::Object;
+    use tidegate_testkit::PostgresSchema;
+    use tokio_postgres::SimpleQueryMessage;
+
+    /// A statement by its name, and a part of its plan, in all states of the tables.
+    type WantedPlan = (&'static str, &'static str, &'static str);
+
+    /// Rows of every table that grows, about as many as a busy store has alive.
+    const FILL: &str = "INSERT INTO task (number, request, fence, plan, task_group, idx, state, \
+         eligibility, is_plain, worker, claim_order, alarm, blocked_on, lifecycle, run_id, run) \
+         SELECT n, 1, 1, 1, n % 50, 0, CASE n % 4 WHEN 0 THEN 1 ELSE 3 END, \
+         CASE n % 4 WHEN 0 THEN 0 END, false, CASE n % 4 WHEN 0 THEN NULL ELSE n % 3 END, \
+         CASE n % 4 WHEN 0 THEN n END, CASE n % 8 WHEN 1 THEN n END, \
+         CASE n % 16 WHEN 0 THEN 1 + n % 8 END, '\\x01', \
+         lpad(to_hex(n), 32, '0')::uuid, '\\x01' FROM generate_series(1, 10000) AS n; \
+         INSERT INTO ended_task (number, request, fence, plan, task_group, idx, state, record, \
+         record_kind, ended_at, lifecycle, ending, run_id, run_ended_at, run) \
+         SELECT n, 1, 1, 1, n % 50, 0, 6, n, 0, n, '\\x01', '\\x01', \
+         lpad(to_hex(n), 32, '0')::uuid, n, '\\x01' FROM generate_series(10001, 40000) AS n; \
+         INSERT INTO record (number, at, run, idx, kind, attempt, entry, active) \
+         SELECT n, n, n % 10000, 0, 5, 1, 1, 0 FROM generate_series(1, 10000) AS n; \
+         INSERT INTO run_key (queue, workflow, key, run) \
+         SELECT 'q', 'w', n::text, n FROM generate_series(1, 10000) AS n; \
+         INSERT INTO payload (task, kind, body) \
+         SELECT n, 3, '\\x01' FROM generate_series(1, 10000) AS n; \
+         INSERT INTO wait (task, kind, name, occurrence, label, since, run) \
+         SELECT n, 1, 'x', 0, '', n, n % 100 FROM generate_series(1, 10000) AS n; \
+         INSERT INTO signal (number, id, run, name, sent_at) \
+         SELECT n, lpad(to_hex(n), 32, '0')::uuid, n % 100, 'x', n \
+         FROM generate_series(1, 10000) AS n; \
+         INSERT INTO limit_key (name, key) SELECT 'l', n::text FROM generate_series(1, 1000) AS n; \
+         INSERT INTO hold (task, limit_key, units, since) \
+         SELECT n, 1 + n % 1000, 1, n FROM generate_series(1, 10000) AS n; \
+         INSERT INTO rate_event (limit_key, at, units) \
+         SELECT 1 + n % 1000, n, 1 FROM generate_series(1, 10000) AS n; \
+         INSERT INTO notification (worker, task) \
+         SELECT n % 3, n FROM generate_series(1, 1000) AS n;";
+
+    /// Opens a store of its own and runs a check in each state of its tables.
+    fn check_states(check: impl AsyncFn(&Object, &str)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be built").block_on(async {
+            let schema = PostgresSchema::new();
+            let config = PostgresConfig::parse_url(&schema.store_url()).expect("it is a URL");
+            let server = open_server(config).await.expect("the store can be opened");
+            for (state, change) in [("empty", ""), ("full", FILL), ("analysed", "ANALYZE")] {
+                // Plans of a connection are kept.
+                let client = server.take_connection().await.expect("a connection is free");
+                client.batch_execute(change).await.expect("the tables can be changed");
+                check(&client, state).await;
+                drop(Object::take(client));
+            }
+        });
+    }
+
+    /// The plan of a statement without its values.
+    async fn explain_statement(client: &Object, sql: &str) -> String {
+        let statement =
+            client.prepare(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        let values = vec!["NULL"; statement.params().len()].join(", ");
+        let values = if values.is_empty() { values } else { format!("({values})") };
+        let explain = format!(
+            "PREPARE explained AS {sql}; EXPLAIN (COSTS OFF) EXECUTE explained{values}; \
+             DEALLOCATE explained"
+        );
+        let answers = client.simple_query(&explain).await.expect("a statement can be explained");
+        let lines = answers.iter().filter_map(|answer| match answer {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        lines.map(str::trim_start).collect::<Vec<_>>().join("; ")
+    }
+
+    fn check_plans(wanted: &'static [WantedPlan]) {
+        check_states(async |client, state| {
+            for (name, sql, part) in wanted {
+                let plan = explain_statement(client, sql).await;
+                assert!(plan.contains(part), "{name}, tables {state}: no {part} in {plan}");
+            }
+        });
+    }
+
+    #[test]
+    fn writes_find_their_rows_by_an_index_in_empty_and_in_full_tables() {
+        check_states(async |client, state| {
+            for (name, sql) in apply::STATEMENTS.iter().copied().flatten() {
+                let plan = explain_statement(client, sql).await;
+                for scan in ["Seq Scan", "Hash Join", "Merge Join", "Sort Key: given"] {
+                    let is_sorted = *name == "CHANGE_HOLDS" && scan.starts_with("Sort");
+                    assert!(!plan.contains(scan) || is_sorted, "{name}, tables {state}: {plan}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn rows_of_tasks_are_written_by_number() {
+        let find = |name: &str| {
+            let statements = apply::STATEMENTS.iter().copied().flatten();
+            statements
+                .copied()
+                .find(|(known, _)| *known == name)
+                .expect("there is such a statement")
+                .1
+        };
+        check_states(async |client, state| {
+            for (name, part) in [
+                (
+                    "UPDATE_TASKS",
+                    "Index Scan using task_pkey on task t; Index Cond: (number = given.number)",
+                ),
+                (
+                    "MOVE_ENDED",
+                    "Index Scan using task_pkey on task t; Index Cond: (number = given.number)",
+                ),
+                ("SETTLE_ENDED", "Index Scan using ended_task_pkey on ended_task t_1"),
+                ("CHANGE_HOLDS", "Index Scan using limit_key_pkey on limit_key k"),
+                ("DELETE_WAITS", "Index Scan using wait_pkey on wait w"),
+            ] {
+                let plan = explain_statement(client, find(name)).await;
+                assert!(plan.contains(part), "{name}, tables {state}: no {part} in {plan}");
+            }
+        });
+    }
+
+    #[test]
+    fn views_find_their_rows_by_an_index_in_empty_and_in_full_tables() {
+        check_plans(&[
+            ("ENDED_RUNS", views::ENDED_RUNS, "using task_run_id on task live"),
+            ("ENDED_RUNS", views::ENDED_RUNS, "using ended_task_run_id on ended_task ended"),
+            (
+                "RUN_TASKS",
+                views::RUN_TASKS,
+                "Index Cond: ((number >= span.number) AND (number < span.upto))",
+            ),
+            ("RUN_TASKS", views::RUN_TASKS, "task_run_id"),
+            ("LAST_TASK", views::LAST_TASK, "Index Only Scan Backward using ended_task_pkey"),
+            ("PAYLOADS", views::PAYLOADS, "payload_pkey"),
+            ("INPUTS", views::INPUTS, "ended_task_pkey"),
+            ("READY_IN_GROUPS", views::READY_IN_GROUPS, "using task_ready on task"),
+            (
+                "RECORDS",
+                records::RECORDS,
+                "using ended_task_record on ended_task; Index Cond: ((record > $1) AND (record < $2))",
+            ),
+            (
+                "RECORDS",
+                records::RECORDS,
+                "using record_pkey on record; Index Cond: ((number > $1) AND (number < $2))",
+            ),
+            ("RECORDS_OF_RUN", records::RECORDS_OF_RUN, "record_run"),
+            (
+                "RECORDS_OF_RUN",
+                records::RECORDS_OF_RUN,
+                "Index Cond: ((number >= $4) AND (number < $",
+            ),
+            ("RECORDS_OF_RUNS", records::RECORDS_OF_RUNS, "record_run"),
+            ("MISCOUNTED_LIMITS", in_place::MISCOUNTED_LIMITS, "limit_key"),
+        ]);
+    }
+}

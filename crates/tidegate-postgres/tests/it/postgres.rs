@@ -1,0 +1,10 @@
+//! Tests on the PostgreSQL server for tests, each in a schema of its own.
+
+mod conformance;
+mod notify;
+mod open;
+mod proxy;
+mod support;
+mod tls;
+mod trouble;
+mod workers;
