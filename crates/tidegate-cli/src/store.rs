@@ -146,7 +146,7 @@ impl Place {
     /// As it is spoken of.
     pub(crate) fn name(&self) -> String {
         let path = self.path.as_deref().map(|path| path.to_string_lossy().into_owned());
-        crate::waves::plain(&path.unwrap_or_else(|| self.address.clone()))
+        crate::waves::plain(&path.unwrap_or_else(|| hide_password(&self.address)))
     }
 
     /// Whether it is gone with the process.
@@ -174,6 +174,17 @@ impl Place {
             _ => Ok(()),
         }
     }
+}
+
+/// A URL without the password that may stand in it.
+fn hide_password(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let (authority, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
+    let Some((user, host)) = authority.rsplit_once('@') else { return address.to_owned() };
+    let user = user.split_once(':').map_or(user, |(user, _)| user);
+    // Parameters may have one too.
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    format!("{scheme}://{user}@{host}{path}")
 }
 
 /// The name of a queue that no run has been in.
@@ -211,5 +222,18 @@ mod tests {
         assert_eq!(address("memory:"), "memory:");
         assert_eq!(address("postgres://x"), "postgres://x");
         assert!(address("b.db").starts_with("sqlite:/") && address("b.db").ends_with("/b.db"));
+    }
+
+    #[test]
+    fn password_of_a_url_is_not_shown() {
+        for (address, shown) in [
+            ("postgres://ada:secret@db/jobs?pool=4", "postgres://ada@db/jobs"),
+            ("postgres://ada@db/jobs", "postgres://ada@db/jobs"),
+            ("postgres://ada:se@cret@db", "postgres://ada@db"),
+            ("postgres://db/jobs", "postgres://db/jobs"),
+            ("memory:", "memory:"),
+        ] {
+            assert_eq!(hide_password(address), shown);
+        }
     }
 }

@@ -199,7 +199,8 @@ enum Message {
 
 impl Engine {
     /// Begins an engine on the store at this address: `"sqlite:jobs.db"` for a file (made if it does
-    /// not exist), `"memory:"` for one that is gone with the process.
+    /// not exist), `"postgres://ada@db.example/jobs"` for a database (feature `postgres`), `"memory:"` for
+    /// one that is gone with the process.
     pub fn builder(store: impl Into<String>) -> EngineBuilder {
         EngineBuilder::new(store.into())
     }

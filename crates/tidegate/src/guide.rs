@@ -38,3 +38,7 @@ struct Embedding;
 
 #[doc = include_str!("../../../docs/audit.md")]
 struct Audit;
+
+#[cfg(feature = "postgres")]
+#[doc = include_str!("../../../docs/postgres.md")]
+struct Postgres;

@@ -80,6 +80,7 @@
 //! # Features
 //!
 //! - `sqlite`: stores in a SQLite file, `"sqlite:PATH"`; SQLite is compiled in. On by default.
+//! - `postgres`: stores in a PostgreSQL database, `"postgres://USER@HOST/DATABASE"`. Off by default.
 //! - `macros`: the attribute `#[task]`. On by default.
 //! - `http`: [`condition`]'s `http`, with TLS. Off by default.
 //! - `watch`: files that are waited for are looked at when the file system says that something has

@@ -7,10 +7,18 @@ use tidegate_core::memory::MemoryStore;
 use tidegate_core::store::Store;
 
 /// The addresses this build knows.
-const KNOWN: &str = if cfg!(feature = "sqlite") {
-    "\"sqlite:PATH\", \"sqlite:PATH?synchronous=normal\" and \"memory:\""
-} else {
-    "\"memory:\" (the feature `sqlite` is off)"
+const KNOWN: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "postgres")) {
+    (true, true) => {
+        "\"sqlite:PATH\", \"sqlite:PATH?synchronous=normal\", \"postgres://USER@HOST/DATABASE\" and \
+         \"memory:\""
+    }
+    (true, false) => {
+        "\"sqlite:PATH\", \"sqlite:PATH?synchronous=normal\" and \"memory:\" (the feature `postgres` is off)"
+    }
+    (false, true) => {
+        "\"postgres://USER@HOST/DATABASE\" and \"memory:\" (the feature `sqlite` is off)"
+    }
+    (false, false) => "\"memory:\" (the features `sqlite` and `postgres` are off)",
 };
 
 /// A store that is open.
@@ -45,6 +53,16 @@ pub(super) async fn open(place: Place) -> Result<OpenStore, StartError> {
                     Ok(OpenStore { store: Arc::new(store), files, has_clock: true })
                 }
                 Ok(Err(error)) => Err(StartError::Open(Box::new(error))),
+                Err(error) => Err(StartError::Open(Box::new(error))),
+            }
+        }
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            match tidegate_postgres::PostgresStore::open_store(&address).await {
+                Ok(store) => match StoreFiles::in_state_folder(store.store_id()) {
+                    Ok(files) => Ok(OpenStore { store: Arc::new(store), files, has_clock: true }),
+                    Err(error) => Err(StartError::Open(Box::new(error))),
+                },
                 Err(error) => Err(StartError::Open(Box::new(error))),
             }
         }

@@ -149,7 +149,7 @@ async fn a_file_that_cannot_be_used_is_refused_by_name_and_left_as_it_is() {
     }
     let kept = std::fs::read_to_string(&text).unwrap();
     assert!(kept.starts_with("not a database"));
-    for address in ["sqlite:", "sqlite:x?synchronous=off", "jobs.db", "postgres://x"] {
+    for address in ["sqlite:", "sqlite:x?synchronous=off", "jobs.db", "mysql://x"] {
         let error = Engine::builder(address).start().await.unwrap_err();
         assert!(matches!(error, StartError::Address { .. }), "{error:?}");
         assert!(error.to_string().contains("sqlite:PATH"), "{error}");

@@ -16,6 +16,9 @@ enum Kind {
     Memory(Arc<tidegate_core::memory::MemoryStore>),
     /// A folder, gone with the place.
     Sqlite(tempfile::TempDir),
+    /// A schema on the server of the tests, dropped with the place.
+    #[cfg(feature = "postgres")]
+    Postgres(tidegate_testkit::PostgresSchema),
 }
 
 impl Place {
@@ -27,6 +30,11 @@ impl Place {
         Place { kind: Kind::Sqlite(tempfile::tempdir().unwrap()) }
     }
 
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres() -> Self {
+        Place { kind: Kind::Postgres(tidegate_testkit::PostgresSchema::new()) }
+    }
+
     /// An engine on this place.
     pub(crate) fn engine(&self) -> EngineBuilder {
         match &self.kind {
@@ -34,6 +42,8 @@ impl Place {
             Kind::Sqlite(folder) => {
                 Engine::builder(format!("sqlite:{}", folder.path().join("jobs.db").display()))
             }
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(schema) => Engine::builder(schema.store_url()),
         }
     }
 
@@ -49,6 +59,11 @@ impl Place {
             }
             #[cfg(not(feature = "sqlite"))]
             Kind::Sqlite(_) => unreachable!("there are no such places"),
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(schema) => {
+                let store = tidegate_postgres::PostgresStore::open_store(&schema.store_url()).await;
+                Arc::new(store.unwrap())
+            }
         }
     }
 
@@ -63,6 +78,8 @@ impl Place {
         match &self.kind {
             Kind::Memory(store) => store.kill(WorkerId(worker)),
             Kind::Sqlite(_) => {}
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(_) => {}
         }
     }
 }
@@ -86,6 +103,13 @@ macro_rules! on_every_store {
             #[cfg(feature = "sqlite")]
             fn sqlite() {
                 crate::engine::support::run_on_two_threads(Box::pin(test(Place::sqlite())));
+            }
+
+            $(#[$attribute])*
+            #[test]
+            #[cfg(feature = "postgres")]
+            fn on_postgres() {
+                crate::engine::support::run_on_two_threads(Box::pin(test(Place::postgres())));
             }
         }
     )*};
