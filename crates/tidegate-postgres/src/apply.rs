@@ -96,7 +96,9 @@ pub(crate) async fn queue_delta(
     let merged = MergedWrites::new(delta);
     let record_base = match delta.records.is_empty() {
         true => None,
-        false => Some(queue.add_statement(RECORD_BASE, vec![Box::new(state.record_base)]).await?),
+        false => {
+            Some(queue.add_statement(RECORD_BASE, vec![Box::new(state.server.record_base)]).await?)
+        }
     };
     let moved_rows = queue.write_tasks(delta, &merged).await?;
     queue.write_records(delta, &merged).await?;

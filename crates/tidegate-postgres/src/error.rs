@@ -42,18 +42,12 @@ pub(crate) enum PostgresError {
 }
 
 impl PostgresError {
-    /// The failure of a COMMIT: a server that refused it has not committed, and one that cannot be heard
-    /// any more may have.
+    /// The failure of a COMMIT, or of a statement with a COMMIT on its way behind it: a server that refused
+    /// it has not committed, and one that cannot be heard any more may have.
     pub(crate) fn after_commit(error: tokio_postgres::Error) -> Self {
         // A server that goes down in the middle of a commit may say so once the commit is on its disk.
         let is_refused = error.code().is_some_and(|code| !is_shutdown(code));
         if is_refused { error.into() } else { Self::of_unknown_outcome(error.into()) }
-    }
-
-    /// The failure of a statement with a COMMIT on its way behind it: a server that refused the statement
-    /// has rolled back, and one that cannot be heard any more may have committed.
-    pub(crate) fn before_commit(error: tokio_postgres::Error) -> Self {
-        Self::after_commit(error)
     }
 
     /// A failure after which it is not known whether the transaction was committed.
@@ -75,8 +69,14 @@ impl PostgresError {
             // A statement of an apply has found fewer rows than it was given: see apply.rs.
             SqlState::DIVISION_BY_ZERO,
         ];
-        matches!(self, PostgresError::Contended)
-            || self.sql_state().is_some_and(|state| retried.contains(state))
+        match self {
+            PostgresError::Contended => true,
+            // Not that of an unknown outcome: the transaction may have been committed.
+            PostgresError::Postgres(error) => {
+                error.code().is_some_and(|code| retried.contains(code))
+            }
+            _ => false,
+        }
     }
 
     /// Whether a row is damaged, while others can be read.
@@ -291,4 +291,23 @@ fn advise_user(refusal: &DbError) -> Option<&'static str> {
         (SqlState::INVALID_SCHEMA_NAME, "the schema of the store was dropped; restore a backup"),
     ];
     advice.into_iter().find(|(code, _)| code == refusal.code()).map(|(_, advice)| advice)
+}
+
+#[cfg(test)]
+mod tests {
+    /// These need the server for tests.
+    mod postgres {
+        use crate::error::Error;
+        use tidegate_testkit::connect_to_postgres;
+
+        #[tokio::test]
+        async fn conflict_of_an_unknown_outcome_is_not_tried_again_as_a_new_request() {
+            let client = connect_to_postgres().await;
+            let refused = client.query("SELECT 1 / 0", &[]).await;
+            let conflict = Error::from(refused.expect_err("a division by zero is refused"));
+            assert!(conflict.is_conflict());
+            let unknown = Error::of_unknown_outcome(conflict);
+            assert!(unknown.sql_state().is_some() && !unknown.is_conflict());
+        }
+    }
 }

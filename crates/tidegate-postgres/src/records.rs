@@ -146,9 +146,9 @@ pub(crate) async fn list_records(
 /// A number below which all records are visible to the next statement.
 async fn find_upper_bound(client: &Object, state: &StoreState) -> Result<i64, Error> {
     let statement = client.prepare_cached(UPPER_BOUND).await?;
-    let row = client.query_one(&statement, &[&state.store_id]).await?;
+    let row = client.query_one(&statement, &[&state.server.store_id]).await?;
     let transaction: i64 = row.try_get(0)?;
-    Ok(transaction.saturating_add(state.record_base) << 20)
+    Ok(transaction.saturating_add(state.server.record_base) << 20)
 }
 
 /// Reads a record; `None` if its run is gone.

@@ -281,7 +281,7 @@ impl RequestAttempt<'_> {
         };
         // After a statement that failed, the commit was a rollback; unless the connection is lost,
         // in which case it is unknown.
-        let mut written = written.map_err(Error::before_commit)?;
+        let mut written = written.map_err(Error::after_commit)?;
         committed.map_err(Error::after_commit)?;
         state.watcher.note_moved_rows(queued.moved_rows);
         queued.number_records(&mut written, &mut delta)?;

@@ -20,8 +20,6 @@ const BLOCKED_EVERY: Duration = Duration::from_millis(5);
 /// Connections and everything that is remembered about the server.
 pub(crate) struct StoreState {
     pub(crate) server: Rc<OpenedServer>,
-    pub(crate) store_id: i64,
-    pub(crate) record_base: i64,
     pub(crate) catalog: NumberCatalog,
     pub(crate) workers: Workers,
     pub(crate) notifier: Notifier,
@@ -40,8 +38,6 @@ impl StoreState {
         let server = Rc::new(open_server(config).await?);
         let notifier = Notifier::start_listening(server.clone(), inboxes.clone()).await?;
         Ok(StoreState {
-            store_id: server.store_id,
-            record_base: server.record_base,
             catalog: NumberCatalog::new(server.catalog_pool.clone()),
             workers: Workers::new(server.clone(), inboxes),
             notifier,

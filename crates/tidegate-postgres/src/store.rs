@@ -70,7 +70,7 @@ impl PostgresStore {
         let make = async move || StoreState::open_store(config, own, points).await;
         match StoreThread::start_thread(make).await {
             Ok(thread) => {
-                let find_id = async |state: Rc<StoreState>| Ok(state.store_id);
+                let find_id = async |state: Rc<StoreState>| Ok(state.server.store_id);
                 match thread.run_job(find_id).await {
                     Ok(id) => Ok(PostgresStore { thread, inboxes, server, store_id: id as u64 }),
                     Err(error) => Err(PostgresOpenError::from_store(&server, error)),

@@ -27,7 +27,7 @@ queries! {
     LANES = "SELECT lane.id FROM workflow CROSS JOIN lane ON lane.workflow = workflow.id \
          WHERE workflow.queue = ?1";
 
-    /// The limit after ?2 behind which somebody stands at the gate ?1.
+    /// The limit after ?2 that blocks tasks at the gate ?1.
     NEXT_LIMIT = "SELECT min(behind) FROM task WHERE gate = ?1 AND behind > ?2 \
          AND claim_order IS NOT NULL";
 

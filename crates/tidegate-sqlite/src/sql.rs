@@ -106,13 +106,13 @@ queries! {
          ORDER BY workflow.queue, workflow.name, lane.task, lane.weight";
 
     /// Tasks of lane ?1 that are ready, up to ?2. For those behind limits all such are looked through:
-    /// that is asked only of lanes that nobody serves.
+    /// that is asked only of lanes that no worker serves.
     READY_IN_LANE = "SELECT count(*) FROM (SELECT 1 FROM task \
          WHERE gate IN (0, 1, 2, 3) AND behind IS NULL AND lane = ?1 AND claim_order IS NOT NULL \
          UNION ALL SELECT 1 FROM task WHERE gate = 4 AND lane = ?1 AND claim_order IS NOT NULL \
          LIMIT ?2)";
 
-    /// The lane after ?3 in which somebody stands behind the gate ?1, or none, and the limit ?2.
+    /// The lane after ?3 that has tasks behind the gate ?1, or none, and the limit ?2.
     NEXT_LANE = "SELECT min(lane) FROM task WHERE gate IS ?1 AND behind = ?2 \
          AND lane > ?3 AND claim_order IS NOT NULL";
 

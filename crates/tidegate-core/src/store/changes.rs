@@ -63,7 +63,7 @@ impl Change {
 pub enum Applied {
     /// It is written.
     Yes,
-    /// Somebody else was first; nothing of it is written.
+    /// Another worker was first; nothing of it is written.
     Lost {
         /// How the task stands; `None` if there is no such task.
         actual: Option<Life>,

@@ -353,7 +353,7 @@ impl DeltaQueue<'_> {
             }),
             make_column(rows, NumberedWrite::packed_run),
             make_column(rows, |row| row.output.map(|output| output.to_vec())),
-            Box::new(self.state.record_base),
+            Box::new(self.state.server.record_base),
         ]
     }
 
@@ -369,7 +369,7 @@ impl DeltaQueue<'_> {
             return Ok(());
         }
         let parameters: Vec<Parameter> = vec![
-            Box::new(self.state.record_base),
+            Box::new(self.state.server.record_base),
             make_column(&records, |(place, _)| *place as i64),
             make_column(&records, |(_, record)| record.at.as_micros()),
             make_column(&records, |(_, record)| record.run.0),

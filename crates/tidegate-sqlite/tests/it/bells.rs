@@ -10,7 +10,7 @@ use tidegate_core::store::{Change, Operation, Request, Scope, Store, Wakeup};
 use tidegate_core::wait::{Awaited, NewSignal, WaitId, WaitKind, WaitOp};
 use tidegate_sqlite::SqliteStore;
 
-/// The flag of Linux for files that nobody waits for.
+/// The flag of Linux for files whose reads and writes do not block.
 const O_NONBLOCK: i32 = 0o4000;
 
 const WORD: Wakeup = Wakeup { is_notified: true, has_ready: false, has_ended: false };

@@ -150,7 +150,7 @@ async fn crash_of_the_server_loses_nothing_and_kills_no_worker() {
     }
     assert_eq!(store.dead().await.unwrap(), []);
     assert_eq!(store.workers().await.unwrap()[0].id, worker);
-    // The listener is back, and whatever has happened meanwhile counts as changed.
+    // The listener is back, and reports everything as changed.
     let mut reasons = Wakeup::default();
     while reasons != (Wakeup { is_notified: true, has_ready: true, has_ended: true }) {
         reasons.add_reasons(store.wait_for_wakeup(worker).await.unwrap());
