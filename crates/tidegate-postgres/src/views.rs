@@ -34,19 +34,23 @@ pub(crate) const ENDED_RUNS: &str = "SELECT given.place, live.number, ended.numb
      LEFT JOIN task AS live ON live.run_id = given.id \
      LEFT JOIN ended_task AS ended ON ended.run_id = given.id ORDER BY given.place";
 
-/// The tasks of the run with the id $1, each with its payload of kind $2, by number.
+/// The tasks of the run with the id $1, each with its payload of kind $2, by number. The bounds are values
+/// and not a row to join with: a planner that guesses few tasks would look through all of them.
 pub(crate) const RUN_TASKS: &str = concat!(
     "WITH span AS (SELECT first.number, first.number + plan.tasks AS upto \
      FROM (SELECT number, plan FROM task WHERE run_id = $1 \
      UNION ALL SELECT number, plan FROM ended_task WHERE run_id = $1) AS first \
      JOIN plan ON plan.number = first.plan) SELECT ",
     live_columns!(),
-    ", payload.body FROM span JOIN task AS t ON t.number >= span.number AND t.number < span.upto \
-     LEFT JOIN payload ON payload.task = t.number AND payload.kind = $2 UNION ALL SELECT ",
+    ", payload.body FROM task AS t \
+     LEFT JOIN payload ON payload.task = t.number AND payload.kind = $2 \
+     WHERE t.number >= (SELECT number FROM span) AND t.number < (SELECT upto FROM span) \
+     UNION ALL SELECT ",
     ended_columns!(),
-    ", payload.body FROM span \
-     JOIN ended_task AS t ON t.number >= span.number AND t.number < span.upto \
-     LEFT JOIN payload ON payload.task = t.number AND payload.kind = $2 ORDER BY 1"
+    ", payload.body FROM ended_task AS t \
+     LEFT JOIN payload ON payload.task = t.number AND payload.kind = $2 \
+     WHERE t.number >= (SELECT number FROM span) AND t.number < (SELECT upto FROM span) \
+     ORDER BY 1"
 );
 
 /// The last task below $1.
