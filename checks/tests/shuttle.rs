@@ -1,9 +1,9 @@
 //! The pool under a concurrency checker, which tries the orders in which threads may take its lock.
 //!
-//! Run with `RUSTFLAGS="--cfg shuttle" cargo test -p tidegate-checks --release --test shuttle`. Each case
-//! holds three things at once: nobody waits for ever (the checker reports a deadlock), nothing is
-//! leaked (nothing is in use at the end), and no more is granted than there is (a count beside the
-//! pool's own).
+//! Run with `RUSTC_WORKSPACE_WRAPPER=$PWD/checks/with_shuttle cargo test -p tidegate-checks --release
+//! --test shuttle`. Each case holds three things at once: nobody waits for ever (the checker reports a
+//! deadlock), nothing is leaked (nothing is in use at the end), and no more is granted than there is (a
+//! count beside the pool's own).
 #![cfg(shuttle)]
 
 use shuttle::future::JoinHandle;
