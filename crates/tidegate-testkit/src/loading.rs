@@ -23,7 +23,7 @@ use tidegate_core::want::{Known, Loaded, Loader, Want};
 const KNOWN_MAX: usize = 4_096;
 
 /// Wants of a request up to which its decisions are compared, so that large ones stay cheap.
-const COMPARED_MAX: usize = 400;
+const COMPARED_MAX: usize = 100;
 
 /// Decides a request through a loader that misses: it stops the decision with a want, which is then loaded
 /// and added to what is known, and the request is decided again from the start.

@@ -139,11 +139,14 @@ pub(crate) fn signal(name: &str, process: u32) {
 
 /// Waits for something that is sure to come.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..30_000 {
+    // To look may be to run a command.
+    let pauses =
+        (0..1_000).map(|look| Duration::from_millis(1 + look).min(Duration::from_millis(50)));
+    for pause in pauses {
         if is_so() {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(pause).await;
     }
     panic!("{what} did not come true");
 }

@@ -136,7 +136,7 @@ async fn by_chance(world: &mut World, seed: u64) {
         }
         who_has_its_limits_again(world, &workers, &mut known).await;
         check(world, &known, &bounds, everything).await;
-        if step % 4 == 0 {
+        if step % 16 == 0 {
             let findings = world.store().audit().await.expect("a store can be audited");
             assert!(findings.is_empty(), "the store contradicts itself: {findings:#?}");
         }

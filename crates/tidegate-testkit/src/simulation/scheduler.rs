@@ -17,7 +17,7 @@ use tidegate_core::wait::NewSignal;
 use tidegate_core::{RunId, Timestamp};
 
 /// Every so many steps the whole store is audited.
-const AUDIT_EVERY: u64 = 50;
+const AUDIT_EVERY: u64 = 100;
 
 /// Steps and time in which everything ends once the faults have stopped. The longest of what is
 /// drawn (waits, back-offs, five deaths of a poison task, the roll call) is over long before.

@@ -91,7 +91,7 @@ const KEPT: u64 = 1_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_that_never_reads_holds_nobody_up_and_learns_what_it_missed() {
-    const TASKS: u64 = 5_000;
+    const TASKS: u64 = 1_500;
     let scene = Scene::new(Learns::Both).await;
     let mut worker = Worker::start(scene.path(), Learns::Both).await;
     worker.tell("listen");
