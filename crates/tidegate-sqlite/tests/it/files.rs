@@ -9,7 +9,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::keys::hash_bytes;
@@ -176,29 +175,23 @@ async fn the_log_stays_short_while_others_read_all_the_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let store = open(&path);
-    let done = Arc::new(AtomicBool::new(false));
-    let readers = [1, 2].map(|_| {
-        let (path, done) = (path.clone(), done.clone());
-        std::thread::spawn(move || {
-            let reader = Connection::open(&path).unwrap();
-            while !done.load(Ordering::Relaxed) {
-                reader.execute_batch("BEGIN; SELECT count(*) FROM payload").unwrap();
-                // Reads on, at no cost to the others.
-                std::thread::sleep(Duration::from_millis(2));
-                reader.execute_batch("ROLLBACK").unwrap();
-            }
-        })
-    });
+    let read = async || {
+        let reader = Connection::open(&path).unwrap();
+        loop {
+            reader.execute_batch("BEGIN; SELECT count(*) FROM payload").unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            reader.execute_batch("ROLLBACK").unwrap();
+        }
+    };
     let body = vec![7; 1 << 20];
-    for n in 0..320 {
-        submit(&store, &body).await.unwrap();
-        let log = fs::metadata(folder.path().join("jobs.db-wal")).unwrap().len();
-        assert!(log <= 256 << 20, "the log has {log} bytes after {n} MiB");
-    }
-    done.store(true, Ordering::Relaxed);
-    for reader in readers {
-        reader.join().unwrap();
-    }
+    let write = async {
+        for n in 0..320 {
+            submit(&store, &body).await.unwrap();
+            let log = fs::metadata(folder.path().join("jobs.db-wal")).unwrap().len();
+            assert!(log <= 256 << 20, "the log has {log} bytes after {n} MiB");
+        }
+    };
+    tokio::select! { () = read() => {}, () = read() => {}, () = write => {} }
     assert_eq!(store.counts().await.unwrap().ready, 320);
 }
 
