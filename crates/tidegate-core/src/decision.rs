@@ -50,7 +50,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Alarms that one request looks at, so that a request stays short.
-pub(crate) const DUE_MAX: u32 = 1_000;
+pub const DUE_MAX: u32 = 1_000;
 
 /// Parked tasks that one request wakes although the worker does not want as many. The others are woken when
 /// somebody can take them: then they are written once, and not first as ready.

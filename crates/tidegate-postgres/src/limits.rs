@@ -7,11 +7,12 @@ use crate::batch::Parameter;
 use crate::columns::{live_columns, to_timestamp};
 use crate::error::Error;
 use crate::loader::{FoundRows, SortedWants, Trip, WantLoader};
-use crate::rows::{LockingStatement, read_found, with_first_tasks};
+use crate::rows::{LockingStatement, due_parameters, read_found, until, with_first_tasks};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Timestamp;
+use tidegate_core::decision::DUE_MAX;
 use tidegate_core::limit::{Hold, Limit, LimitKey};
 use tidegate_core::store::TaskKey;
 use tidegate_core::want::{Loaded, Want};
@@ -29,8 +30,12 @@ const LIMIT_KEYS: LockingStatement = LockingStatement {
 const RATE_EVENTS: &str =
     "SELECT limit_key, at, units FROM rate_event WHERE limit_key = ANY($1) ORDER BY limit_key, at";
 
-const DUE_LIMITS: &str =
-    "SELECT name, key FROM limit_key WHERE alarm <= $1 ORDER BY alarm, number LIMIT $2";
+/// Up to $2 limit keys with an alarm not later than $1 or the time of the store.
+const DUE_LIMITS: &str = concat!(
+    "SELECT name, key FROM limit_key WHERE alarm <= ",
+    until!(),
+    " ORDER BY alarm, number LIMIT $2"
+);
 
 const HOLDS: &str = "SELECT h.task, l.name, l.key, h.units, h.since FROM hold h \
      JOIN limit_key l ON l.number = h.limit_key WHERE h.task = ANY($1)";
@@ -231,16 +236,19 @@ impl WantLoader<'_> {
             self.queue_statement(trip, LIMITS, vec![Box::new(asked)], read).await?;
         }
         for &want in &sorted.others {
-            let Want::DueLimits { until, max } = want else { continue };
-            let read = |rows: Vec<PgRow>, found: &mut FoundRows| {
+            let (until, max) = match want {
+                Want::DueLimits { until, max } => (Some(*until), *max),
+                Want::Now => (None, DUE_MAX),
+                _ => continue,
+            };
+            let read = move |rows: Vec<PgRow>, found: &mut FoundRows| {
                 let key = |row: &PgRow| read_limit_key(row, 0);
                 let keys = rows.iter().map(key).collect::<Result<Vec<_>, _>>()?;
-                found.add_answer(want.clone(), Loaded::LimitKeys(keys));
+                let until = until.unwrap_or_else(|| found.store_time());
+                found.add_answer(Want::DueLimits { until, max }, Loaded::LimitKeys(keys));
                 Ok(())
             };
-            let parameters: Vec<Parameter> =
-                vec![Box::new(until.as_micros()), Box::new(i64::from(*max))];
-            self.queue_statement(trip, DUE_LIMITS, parameters, read).await?;
+            self.queue_statement(trip, DUE_LIMITS, due_parameters(until, max), read).await?;
         }
         Ok(())
     }

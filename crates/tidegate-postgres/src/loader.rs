@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::others::answer_payloads;
 use deadpool_postgres::Object;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use tidegate_core::Timestamp;
 use tidegate_core::rows::Row;
 use tidegate_core::store::{Bytes, RunKey, TaskKey};
 use tidegate_core::want::{Loaded, Want};
@@ -50,6 +51,8 @@ pub(crate) struct Trip<'w> {
 /// The rows and answers that were found so far.
 #[derive(Default)]
 pub(crate) struct FoundRows {
+    /// The time by the clock of the store.
+    pub(crate) now: Option<Timestamp>,
     pub(crate) answers: Vec<(Want, Loaded)>,
     /// Tasks by number.
     pub(crate) tasks: BTreeMap<i64, TaskColumns>,
@@ -70,6 +73,11 @@ pub(crate) struct FoundRows {
 }
 
 impl FoundRows {
+    /// The time by the clock of the store, which is read before rows that are due by it.
+    pub(crate) fn store_time(&self) -> Timestamp {
+        self.now.expect("the clock is read first")
+    }
+
     pub(crate) fn add_answer(&mut self, want: Want, loaded: Loaded) {
         self.answers.push((want, loaded));
     }

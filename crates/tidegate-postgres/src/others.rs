@@ -10,8 +10,6 @@ use tidegate_core::store::{Bytes, TaskKey};
 use tidegate_core::want::{Loaded, Want};
 use tokio_postgres::Row as PgRow;
 
-const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
-
 const NEXT_ALARM: &str = "SELECT least((SELECT min(alarm) FROM task WHERE alarm IS NOT NULL), \
      (SELECT min(alarm) FROM limit_key WHERE alarm IS NOT NULL))";
 
@@ -46,12 +44,6 @@ impl WantLoader<'_> {
         self.queue_payloads(trip, sorted).await?;
         for &want in &sorted.others {
             match want {
-                Want::Now => {
-                    let read = read_instant(want, |micros| {
-                        Loaded::Time(to_timestamp(micros.expect("a clock has a time")))
-                    });
-                    self.queue_statement(trip, NOW, Vec::new(), read).await?;
-                }
                 Want::NextAlarm => {
                     let read = read_instant(want, |alarm| Loaded::Instant(alarm.map(to_timestamp)));
                     self.queue_statement(trip, NEXT_ALARM, Vec::new(), read).await?;

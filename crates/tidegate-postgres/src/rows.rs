@@ -3,24 +3,26 @@
 mod statements;
 
 use crate::batch::Parameter;
-use crate::columns::{TASK_COLUMNS, TaskColumns, Uuid, read_task};
+use crate::columns::{TASK_COLUMNS, TaskColumns, Uuid, read_task, to_timestamp};
 use crate::error::Error;
 use crate::loader::{FoundRows, SortedWants, Trip, WantLoader};
 use std::collections::{BTreeMap, BTreeSet};
-use tidegate_core::RunId;
+use tidegate_core::decision::DUE_MAX;
 use tidegate_core::delta::{PauseChange, is_paused_after};
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Fence, WorkerId};
 use tidegate_core::rows::{Gate, Owned};
 use tidegate_core::store::{RequestId, RunKey, Scope, TaskKey};
 use tidegate_core::want::{Loaded, Want};
+use tidegate_core::{RunId, Timestamp};
 use tokio_postgres::Row as PgRow;
 
 pub(crate) use crate::pauses::name_pause as pause_name;
 pub(crate) use statements::{
-    DUE, ENDED, ENDED_OF_RUNS, LockingStatement, READY, TASKS, TASKS_AND_RUNS, with_first_tasks,
+    DUE, ENDED, ENDED_OF_RUNS, LockingStatement, READY, TASKS, TASKS_AND_RUNS, until,
+    with_first_tasks,
 };
-use statements::{NEW_GROUPS, OWNED, RUN_IDS, RUN_KEYS};
+use statements::{NEW_GROUPS, NOW, OWNED, RUN_IDS, RUN_KEYS};
 
 impl WantLoader<'_> {
     /// Tasks and runs by number, and the tasks that workers own: all in one order.
@@ -68,7 +70,8 @@ impl WantLoader<'_> {
         self.send_trip(trip, found).await
     }
 
-    /// Tasks that are due, and tasks that can be claimed.
+    /// Tasks that are due, and tasks that can be claimed. By the clock of the store, tasks and limits that
+    /// are due are found with the time.
     pub(crate) async fn queue_found_tasks<'t>(
         &'t self,
         trip: &mut Trip<'t>,
@@ -76,13 +79,20 @@ impl WantLoader<'_> {
         found: &mut FoundRows,
     ) -> Result<(), Error> {
         for &want in &sorted.others {
-            if let Want::DueTasks { until, max } = want {
-                let sql = DUE.as_sql(self.takes_locks());
-                let parameters: Vec<Parameter> =
-                    vec![Box::new(until.as_micros()), Box::new(i64::from(*max))];
-                let read = |rows, found: &mut FoundRows| read_found(want, rows, found);
-                self.queue_statement(trip, sql, parameters, read).await?;
-            }
+            let (until, max) = match want {
+                Want::DueTasks { until, max } => (Some(*until), *max),
+                Want::Now => {
+                    self.queue_statement(trip, NOW, Vec::new(), read_clock).await?;
+                    (None, DUE_MAX)
+                }
+                _ => continue,
+            };
+            let read = move |rows, found: &mut FoundRows| {
+                let until = until.unwrap_or_else(|| found.store_time());
+                read_found(&Want::DueTasks { until, max }, rows, found)
+            };
+            let sql = DUE.as_sql(self.takes_locks());
+            self.queue_statement(trip, sql, due_parameters(until, max), read).await?;
         }
         if sorted.others.iter().any(|want| matches!(want, Want::Ready { .. })) {
             // The groups are read before the tasks: a task of a group that is not among them was
@@ -296,6 +306,19 @@ pub(crate) fn read_found(
     }
     list.retain(|(_, first)| firsts.contains(first));
     found.lists.push((want.clone(), list.into_iter().map(|(task, _)| task).collect()));
+    Ok(())
+}
+
+/// The parameters of a statement that finds due rows: up to a time, or to that of the store.
+pub(crate) fn due_parameters(until: Option<Timestamp>, max: u32) -> Vec<Parameter> {
+    vec![Box::new(until.map(|until| until.as_micros())), Box::new(i64::from(max))]
+}
+
+fn read_clock(rows: Vec<PgRow>, found: &mut FoundRows) -> Result<(), Error> {
+    let row = rows.first().expect("a clock has a time");
+    let now = to_timestamp(row.try_get(0)?);
+    found.now = Some(now);
+    found.add_answer(Want::Now, Loaded::Time(now));
     Ok(())
 }
 

@@ -92,12 +92,26 @@ macro_rules! with_first_tasks {
 }
 pub(crate) use with_first_tasks;
 
+/// The clock of the store, which stands still for the rest of the transaction.
+pub(crate) const NOW: &str = "SELECT set_config('tidegate.now', \
+     ((extract(epoch FROM clock_timestamp()) * 1000000)::int8)::text, true)::int8";
+
+/// The time $1, or that of the store if there is none.
+macro_rules! until {
+    () => {
+        "coalesce($1::int8, nullif(current_setting('tidegate.now', true), '')::int8)"
+    };
+}
+pub(crate) use until;
+
 macro_rules! due {
     ($lock:literal) => {
         concat!(
             "WITH found AS MATERIALIZED (SELECT ",
             live_columns!(),
-            " FROM task t WHERE t.alarm <= $1 ORDER BY t.alarm, t.number LIMIT $2",
+            " FROM task t WHERE t.alarm <= ",
+            until!(),
+            " ORDER BY t.alarm, t.number LIMIT $2",
             $lock,
             ")",
             with_first_tasks!($lock)
@@ -105,7 +119,7 @@ macro_rules! due {
     };
 }
 
-/// Up to $2 tasks with an alarm not later than $1, and the first tasks of their runs.
+/// Up to $2 tasks with an alarm not later than $1 or the time of the store, and the first tasks of their runs.
 pub(crate) const DUE: LockingStatement =
     LockingStatement { reads: due!(""), locks: due!(" FOR UPDATE SKIP LOCKED") };
 
