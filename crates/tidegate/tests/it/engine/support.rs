@@ -126,7 +126,7 @@ pub(crate) fn run_on_two_threads(test: Pin<Box<dyn Future<Output = ()>>>) {
 
 /// A test that hangs is a failure.
 pub(crate) async fn within<T>(test: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), test).await.expect("the test hangs")
+    tokio::time::timeout(Duration::from_secs(300), test).await.expect("the test hangs")
 }
 
 /// Looks again and again until it is true.
