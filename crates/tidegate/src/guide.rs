@@ -39,6 +39,9 @@ struct Embedding;
 #[doc = include_str!("../../../docs/audit.md")]
 struct Audit;
 
+#[doc = include_str!("../../../docs/store.md")]
+struct StoreOfYourOwn;
+
 #[cfg(feature = "postgres")]
 #[doc = include_str!("../../../docs/postgres.md")]
 struct Postgres;
