@@ -9,7 +9,7 @@ mod disk;
 mod ledger;
 mod writer;
 
-pub(crate) use disk::scratch;
+pub(crate) use disk::{disk_directory, scratch};
 use ledger::{Holder, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,8 +3,8 @@
 //! `cargo run --release -p tidegate-bench` prints a table, then one JSON line per figure. Names
 //! given as arguments (`p1 p5 p9`) pick figures; `p8` and `p10` measure the binary that `cargo build
 //! --release -p tidegate-cli` makes; `bare` alone prints the bare SQLite loops. `crash
-//! [KILLS] [--processes WORKERS]` kills real workers again and again, `poison` runs a task that kills
-//! its own. `compare [REV] [FIGURE…] [--pairs N]` holds this tree against another revision, by way of
+//! [KILLS] [--processes WORKERS] [--postgres]` kills real workers again and again, `poison` runs a task
+//! that kills its own. `compare [REV] [FIGURE…] [--pairs N]` holds this tree against another revision, by way of
 //! `sample`, the short form of the figures.
 
 mod allocations;
@@ -20,6 +20,7 @@ mod grown;
 mod parked;
 mod processes;
 mod sample;
+mod server;
 mod slots;
 mod store;
 mod stream;

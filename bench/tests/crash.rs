@@ -23,3 +23,17 @@ fn a_task_that_kills_its_process_is_found_out_and_its_neighbours_succeed() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("the poison is out"), "{said}");
 }
+
+/// The harness starts a server of its own.
+#[cfg(feature = "postgres")]
+mod postgres {
+    use super::bench;
+
+    #[test]
+    fn nothing_acknowledged_is_lost_when_a_worker_and_its_server_are_killed() {
+        let output = bench(&["crash", "8", "--postgres"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.starts_with("8 kills and 2 crashes"), "{said}");
+        assert!(!said.contains(" 0 acknowledged runs"), "{said}");
+    }
+}

@@ -4,14 +4,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A new directory, removed when dropped. It lies in the system's temporary directory, or beside
-/// this program where the former is memory.
+/// A new directory on a disk, removed when dropped.
 pub(crate) fn scratch() -> TempDir {
+    let place = disk_directory();
+    tempfile::Builder::new().prefix("tidegate-bare-").tempdir_in(place).expect("room for a file")
+}
+
+/// The system's temporary directory, or the one of this program where the former is memory.
+pub(crate) fn disk_directory() -> PathBuf {
     let program = std::env::current_exe().expect("this program has a path");
     let beside = program.parent().map(Path::to_owned);
     let mut places = std::iter::once(std::env::temp_dir()).chain(beside);
-    let place = places.find(|place| !in_memory(place)).expect("one of the two is on a disk");
-    tempfile::Builder::new().prefix("tidegate-bare-").tempdir_in(place).expect("room for a file")
+    places.find(|place| !in_memory(place)).expect("one of the two is on a disk")
 }
 
 /// Whether the innermost mount that holds `place` is a file system in memory. Without a list of
