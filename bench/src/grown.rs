@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate::engine::RunsPage;
 use tidegate::{Context, Engine, Limit, Task, TaskError, TaskHandle, Value, Workflow};
 
-const FINISHED: usize = 1_000_000;
+pub(crate) const FINISHED: usize = 1_000_000;
 const OTHERS: usize = 100_000;
 const LIVES: usize = 50_000;
 const ROUNDS: usize = 3;
@@ -24,16 +24,14 @@ const LONG: u64 = 600;
 pub(crate) fn measure_growth() -> Vec<Figure> {
     let place = bare::scratch();
     let runtime = store::runtime();
-    runtime.block_on(grow(place.path(), FINISHED, OTHERS));
-    let grown = || runtime.block_on(claim_and_finish(place.path(), LIVES)).rate();
-    let empty = || runtime.block_on(claim_and_finish(bare::scratch().path(), LIVES)).rate();
-    let (ours, theirs) = duel(ROUNDS, grown, empty);
+    runtime.block_on(grow(&file_address(place.path()), FINISHED, OTHERS));
+    let end_runs =
+        |place: &Path| runtime.block_on(claim_and_finish(&file_address(place), LIVES)).rate();
+    let empty = || end_runs(bare::scratch().path());
+    let (ours, theirs) = duel(ROUNDS, || end_runs(place.path()), empty);
     vec![Figure {
         name: "P6".into(),
-        what: format!(
-            "claim + finish with {FINISHED} finished and {OTHERS} each of blocked, future, unknown and \
-             behind a full limit"
-        ),
+        what: describe_growth(OTHERS),
         value: ours,
         unit: "/s".into(),
         reference: Some(("the same, empty store".into(), theirs)),
@@ -41,13 +39,22 @@ pub(crate) fn measure_growth() -> Vec<Figure> {
     }]
 }
 
+/// The rows of a grown store, in words.
+pub(crate) fn describe_growth(others: usize) -> String {
+    format!(
+        "claim + finish with {FINISHED} finished and {others} each of blocked, future, unknown and \
+         behind a full limit"
+    )
+}
+
 /// `p6` in short: the store is grown to a tenth, the rows that are not claimed in whole thousands.
 pub(crate) fn sample_growth(scale: Scale) -> Cost {
     let place = bare::scratch();
     let others = scale.of(OTHERS / 10).next_multiple_of(1_000);
+    let address = file_address(place.path());
     store::runtime().block_on(async {
-        grow(place.path(), scale.of(FINISHED / 10), others).await;
-        claim_and_finish(place.path(), scale.of(LIVES)).await
+        grow(&address, scale.of(FINISHED / 10), others).await;
+        claim_and_finish(&address, scale.of(LIVES)).await
     })
 }
 
@@ -55,8 +62,12 @@ async fn nothing(_: &mut Context<Value>) -> Result<(), TaskError> {
     Ok(())
 }
 
-fn builder(place: &Path) -> tidegate::EngineBuilder {
-    Engine::builder(format!("sqlite:{}", place.join("jobs.db").display()))
+fn file_address(place: &Path) -> String {
+    format!("sqlite:{}", place.join("jobs.db").display())
+}
+
+fn builder(address: &str) -> tidegate::EngineBuilder {
+    Engine::builder(address)
         .slots(SLOTS)
         .limit(Limit::new("full").at_once(1))
         .workflow(Workflow::of(Task::new("nothing", nothing)).expect("it makes sense"))
@@ -69,12 +80,12 @@ async fn wait(_: &mut Context<Value>, handle: &TaskHandle) -> Result<(), TaskErr
 }
 
 /// Rows of every kind that is not claimed.
-async fn grow(place: &Path, finished: usize, others: usize) {
+pub(crate) async fn grow(address: &str, finished: usize, others: usize) {
     let unknown = Workflow::builder("unknown")
         .task(Task::new("ready", nothing))
         .task(Task::new("blocked", nothing).after(["ready"]));
     // Nobody serves the queue under this workflow's name, so its first task stays ready.
-    let engine = builder(place).workflow(unknown.build().expect("it makes sense"));
+    let engine = builder(address).workflow(unknown.build().expect("it makes sense"));
     let engine = engine.start().await.expect("it starts");
     engine.pause().await.expect("the store works");
     for n in 0..others / 1_000 {
@@ -88,7 +99,7 @@ async fn grow(place: &Path, finished: usize, others: usize) {
         futures_util::future::try_join_all(all).await.expect("accepted");
     }
     engine.shutdown(Duration::from_secs(1)).await;
-    let engine = builder(place).start().await.expect("it starts");
+    let engine = builder(address).start().await.expect("it starts");
     engine.unpause().await.expect("the store works");
     while engine.counts().await.expect("readable").limited < others as u64 - 1 {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -107,8 +118,8 @@ async fn all_end(engine: &Engine, count: usize) {
 }
 
 /// Runs that stand ready in the store, until they have ended.
-async fn claim_and_finish(place: &Path, count: usize) -> Cost {
-    let engine = builder(place).start().await.expect("it starts");
+pub(crate) async fn claim_and_finish(address: &str, count: usize) -> Cost {
+    let engine = builder(address).start().await.expect("it starts");
     engine.pause().await.expect("the store works");
     let runs = engine.submit_many("nothing", 0..count).await.expect("accepted");
     let meter = CostMeter::start();
@@ -130,7 +141,7 @@ pub(crate) fn measure_long() -> Vec<Figure> {
 
 /// Full rate for a time, with readers that list runs all the while.
 async fn long(place: &Path, during: Duration) -> Vec<Figure> {
-    let engine = builder(place).start().await.expect("it starts");
+    let engine = builder(&file_address(place)).start().await.expect("it starts");
     let (over, lives) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = Vec::new();
     for _ in 0..1_000 {

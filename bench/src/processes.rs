@@ -10,7 +10,7 @@ use crate::figure::{Figure, Target};
 use crate::sample::Scale;
 use crate::store;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,16 +64,24 @@ pub(crate) fn worker(arguments: &[String]) {
         for _ in 0..IN_FLIGHT {
             tokio::spawn(live(engine.clone(), lives.clone()));
         }
-        let asked = tokio::task::spawn_blocking(move || {
-            for line in std::io::stdin().lines() {
-                drop(line);
-                let cost = meter.read(lives.load(Ordering::Relaxed));
-                println!("{}", serde_json::to_string(&cost).expect("it is plain data"));
-            }
-        });
-        asked.await.expect("nothing panics");
+        print_costs(move || meter.read(lives.load(Ordering::Relaxed))).await;
         engine.shutdown(Duration::from_secs(1)).await;
     });
+}
+
+/// Prints the cost so far for each line of the input, until that ends.
+pub(crate) async fn print_costs(cost: impl Fn() -> Cost + Send + 'static) {
+    let asked = tokio::task::spawn_blocking(move || {
+        for line in std::io::stdin().lines() {
+            drop(line);
+            println!("{}", serde_json::to_string(&cost()).expect("it is plain data"));
+        }
+    });
+    asked.await.expect("nothing panics");
+}
+
+pub(crate) fn this_program() -> PathBuf {
+    std::env::current_exe().expect("this program has a path")
 }
 
 async fn live(engine: Engine, lives: Arc<AtomicU64>) {
@@ -85,8 +93,8 @@ async fn live(engine: Engine, lives: Arc<AtomicU64>) {
     }
 }
 
-/// Another process.
-struct Worker {
+/// Another process, which prints its cost so far when it is asked.
+pub(crate) struct Worker {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
@@ -94,9 +102,13 @@ struct Worker {
 
 impl Worker {
     fn start(folder: &Path) -> Self {
-        let program = std::env::current_exe().expect("this program has a path");
-        let mut command = Command::new(program);
+        let mut command = Command::new(this_program());
         command.arg("p11.worker").arg(folder).args(allocations::is_counting().then_some(COUNTS));
+        Worker::spawn(command)
+    }
+
+    /// Starts another process by this command.
+    pub(crate) fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program can be run again");
         let stdin = child.stdin.take();
@@ -104,8 +116,8 @@ impl Worker {
         Worker { child, stdin, stdout }
     }
 
-    /// How many runs have ended, and what they cost.
-    fn cost(&mut self) -> Cost {
+    /// How many runs have ended, and what they cost. Waits until the worker works.
+    pub(crate) fn cost(&mut self) -> Cost {
         let mut line = String::new();
         self.stdin.as_mut().expect("it is open").write_all(b"\n").expect("it is read");
         self.stdout.read_line(&mut line).expect("it answers");

@@ -108,20 +108,24 @@ pub(crate) fn lives(slots: u32, count: usize) -> Cost {
     runtime.block_on(async {
         let workflow = Workflow::of(Task::new("nothing", nothing)).expect("it makes sense");
         let engine = engine(&place, slots, workflow).await;
-        let taken = Arc::new(AtomicUsize::new(0));
         let meter = CostMeter::start();
-        let callers: Vec<_> = (0..IN_FLIGHT)
-            .map(|_| tokio::spawn(live(engine.clone(), taken.clone(), count)))
-            .collect();
-        for caller in callers {
-            caller.await.expect("a caller does not panic");
-        }
+        submit_and_wait(&engine, IN_FLIGHT, count).await;
         let cost = meter.read(count as u64);
         let findings = engine.audit().await.expect("the store can be read");
         assert!(findings.is_empty(), "{findings:?}");
         engine.shutdown(Duration::from_secs(1)).await;
         cost
     })
+}
+
+/// Callers submit runs of `nothing` and wait for their ends, until `count` have ended.
+pub(crate) async fn submit_and_wait(engine: &Engine, callers: usize, count: usize) {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let callers: Vec<_> =
+        (0..callers).map(|_| tokio::spawn(live(engine.clone(), taken.clone(), count))).collect();
+    for caller in callers {
+        caller.await.expect("a caller does not panic");
+    }
 }
 
 async fn live(engine: Engine, taken: Arc<AtomicUsize>, count: usize) {
