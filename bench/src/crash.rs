@@ -40,8 +40,10 @@ use tidegate::{Engine, RunId};
 /// Kills in one run of the command, unless it is told otherwise.
 const KILLS: u32 = 200;
 
-/// The longest a child lives before it is killed, and the longest the last may take.
+/// The longest a child lives before it is killed, on a file and with a server, which takes longer for
+/// everything; and the longest the last may take.
 const LIFE_MAX: Duration = Duration::from_millis(250);
+const SERVED_LIFE_MAX: Duration = Duration::from_secs(1);
 const DRAIN_MAX: Duration = Duration::from_secs(120);
 
 /// Every kill of this number is preceded by a crash of the server.
@@ -136,7 +138,7 @@ fn kill_one_by_one(place: &Path, kills: u32, server: Option<&Server>) -> String 
     let mut crashes = 0;
     for kill_number in 1..=kills {
         let mut child = start(place, "load");
-        thread::sleep(random_duration(&mut random));
+        thread::sleep(random_life(&mut random, server));
         if let Some(server) = server.filter(|_| kill_number % CRASH_EVERY == 0) {
             crashes += 1;
             if crashes % 2 == 1 {
@@ -146,7 +148,7 @@ fn kill_one_by_one(place: &Path, kills: u32, server: Option<&Server>) -> String 
                 // Both are gone at once.
                 thread::scope(|scope| {
                     scope.spawn(|| server.restart());
-                    thread::sleep(random_duration(&mut random));
+                    thread::sleep(random_life(&mut random, Some(server)));
                     kill(&mut child);
                 });
             }
@@ -165,7 +167,7 @@ fn kill_beside_others(place: &Path, kills: u32, workers: usize, server: Option<&
     let mut children: Vec<Child> = (0..=workers).map(|at| start(place, mode(at))).collect();
     let (mut clients, mut crashes) = (0, 0);
     for kill_number in 1..=kills {
-        thread::sleep(random_duration(&mut random));
+        thread::sleep(random_life(&mut random, server));
         if let Some(server) = server.filter(|_| kill_number % CRASH_EVERY == 0) {
             crashes += 1;
             server.restart();
@@ -242,9 +244,10 @@ fn last_words(place: &Path, mode: &str) -> String {
     last.expect("it prints a line")
 }
 
-fn random_duration(random: &mut fastrand::Rng) -> Duration {
+fn random_life(random: &mut fastrand::Rng, server: Option<&Server>) -> Duration {
+    let longest = if server.is_some() { SERVED_LIFE_MAX } else { LIFE_MAX };
     // Many die young: while they take over what the one before has left.
-    LIFE_MAX.mul_f64(random.f64() * random.f64())
+    longest.mul_f64(random.f64() * random.f64())
 }
 
 fn spawn(place: &Path, mode: &str) -> Child {

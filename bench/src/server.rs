@@ -33,6 +33,7 @@ impl Server {
         }
     }
 
+    #[cfg(feature = "postgres")]
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
