@@ -214,6 +214,13 @@ impl Drop for Tally {
 pub(crate) async fn guarded<F: Future>(future: F) -> Result<F::Output, Panic> {
     let mut future = std::pin::pin!(Some(future));
     std::future::poll_fn(|cx| {
+        if !std::mem::needs_drop::<F>() {
+            let live = future.as_mut().as_pin_mut().expect("it is dropped after its end");
+            return match contain_panic(|| live.poll(cx)) {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic)),
+            };
+        }
         let mut returned = None;
         // One boundary for body and destructor: bench p9.
         let polled = contain_panic(|| {
