@@ -124,3 +124,8 @@ fn read_existing(
     found.absent.extend(absent);
     Ok(locked)
 }
+
+/// All statements, by name.
+#[cfg(test)]
+pub(crate) const STATEMENTS: &[(&str, &str)] =
+    &[("PARENTS", PARENTS.locks), ("EXISTING", EXISTING)];

@@ -40,8 +40,10 @@ const DUE_LIMITS: &str = concat!(
 const HOLDS: &str = "SELECT h.task, l.name, l.key, h.units, h.since FROM hold h \
      JOIN limit_key l ON l.number = h.limit_key WHERE h.task = ANY($1)";
 
+/// The keys of the limit $1 that tasks are blocked on. Not by EXISTS, for which a plan may go through all
+/// blocked tasks.
 const BLOCKED_KEYS: &str = "SELECT l.name, l.key FROM limit_key l WHERE l.name = $1 \
-     AND EXISTS (SELECT 1 FROM task t WHERE t.blocked_on = l.number)";
+     AND (SELECT true FROM task t WHERE t.blocked_on = l.number LIMIT 1)";
 
 /// The task groups with tasks that are blocked on the limit $1: from one to the next, not through all
 /// tasks.
@@ -310,3 +312,15 @@ fn answer_limits(
     }
     Ok(())
 }
+
+/// All statements, by name.
+#[cfg(test)]
+pub(crate) const STATEMENTS: &[(&str, &str)] = &[
+    ("LIMITS", LIMITS),
+    ("LIMIT_KEYS", LIMIT_KEYS.locks),
+    ("RATE_EVENTS", RATE_EVENTS),
+    ("DUE_LIMITS", DUE_LIMITS),
+    ("HOLDS", HOLDS),
+    ("BLOCKED_KEYS", BLOCKED_KEYS),
+    ("BLOCKED", BLOCKED.locks),
+];

@@ -10,8 +10,10 @@ use tidegate_core::store::{Bytes, TaskKey};
 use tidegate_core::want::{Loaded, Want};
 use tokio_postgres::Row as PgRow;
 
-const NEXT_ALARM: &str = "SELECT least((SELECT min(alarm) FROM task WHERE alarm IS NOT NULL), \
-     (SELECT min(alarm) FROM limit_key WHERE alarm IS NOT NULL))";
+/// Not by `min`, for which a plan may go through all alarms.
+const NEXT_ALARM: &str = "SELECT least(\
+     (SELECT alarm FROM task WHERE alarm IS NOT NULL ORDER BY alarm LIMIT 1), \
+     (SELECT alarm FROM limit_key WHERE alarm IS NOT NULL ORDER BY alarm LIMIT 1))";
 
 const WORKERS: &str = "SELECT number FROM worker WHERE number = ANY($1)";
 
@@ -229,3 +231,14 @@ fn read_instant<'w>(
         Ok(())
     }
 }
+
+/// All statements, by name.
+#[cfg(test)]
+pub(crate) const STATEMENTS: &[(&str, &str)] = &[
+    ("NEXT_ALARM", NEXT_ALARM),
+    ("WORKERS", WORKERS),
+    ("INPUTS", INPUTS),
+    ("OUTPUTS", OUTPUTS),
+    ("PAYLOADS", PAYLOADS),
+    ("NOTIFICATIONS", NOTIFICATIONS),
+];

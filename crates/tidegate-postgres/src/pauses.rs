@@ -147,6 +147,10 @@ fn sum_covered(mut stretches: Vec<(i64, i64)>, from: i64) -> Duration {
     Duration::from_micros(covered.unsigned_abs())
 }
 
+/// All statements, by name.
+#[cfg(test)]
+pub(crate) const STATEMENTS: &[(&str, &str)] = &[("OPEN_PAUSES", OPEN_PAUSES), ("PAUSES", PAUSES)];
+
 #[cfg(test)]
 mod tests {
     use super::*;

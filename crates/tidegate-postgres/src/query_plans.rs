@@ -6,7 +6,7 @@
 mod postgres {
     use crate::config::PostgresConfig;
     use crate::open::open_server;
-    use crate::{apply, in_place, records, views};
+    use crate::{apply, in_place, items, limits, others, pauses, records, rows, views, waits};
     use deadpool_postgres::Object;
     use tidegate_testkit::PostgresSchema;
     use tokio_postgres::SimpleQueryMessage;
@@ -105,6 +105,40 @@ mod postgres {
                     let is_sorted = *name == "CHANGE_HOLDS" && scan.starts_with("Sort");
                     assert!(!plan.contains(scan) || is_sorted, "{name}, tables {state}: {plan}");
                 }
+            }
+        });
+    }
+
+    /// A scan of a whole table or index in a plan, but for tables that stay small.
+    fn find_full_scan(plan: &str) -> Option<&str> {
+        const SMALL: [&str; 4] = ["on task_group", "on pause", "on worker", "on task_limit"];
+        let lines: Vec<&str> = [""].into_iter().chain(plan.split("; ")).chain([""]).collect();
+        let is_full = |around: &&[&str]| {
+            let (before, node, detail) = (around[0], around[1], around[2]);
+            let is_index_scan = node.contains("Index Scan") || node.contains("Index Only Scan");
+            // Under a limit the scan ends with the first row.
+            let is_bounded = detail.starts_with("Index Cond") || before.ends_with("Limit");
+            node.contains("Seq Scan") || (is_index_scan && !is_bounded)
+        };
+        let mut full = lines.windows(3).filter(is_full).map(|around| around[1]);
+        full.find(|node| !SMALL.iter().any(|small| node.contains(small)))
+    }
+
+    #[test]
+    fn rows_for_decisions_are_found_by_an_index_in_empty_and_in_full_tables() {
+        let statements = [
+            rows::STATEMENTS,
+            limits::STATEMENTS,
+            waits::STATEMENTS,
+            items::STATEMENTS,
+            others::STATEMENTS,
+            pauses::STATEMENTS,
+        ];
+        check_states(async |client, state| {
+            for (name, sql) in statements.iter().copied().flatten() {
+                let plan = explain_statement(client, sql).await;
+                let scan = find_full_scan(&plan);
+                assert_eq!(scan, None, "{name}, tables {state}: {plan}");
             }
         });
     }

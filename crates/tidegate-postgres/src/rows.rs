@@ -18,6 +18,8 @@ use tidegate_core::{RunId, Timestamp};
 use tokio_postgres::Row as PgRow;
 
 pub(crate) use crate::pauses::name_pause as pause_name;
+#[cfg(test)]
+pub(crate) use statements::STATEMENTS;
 pub(crate) use statements::{
     DUE, ENDED, ENDED_OF_RUNS, LockingStatement, READY, TASKS, TASKS_AND_RUNS, until,
     with_first_tasks,

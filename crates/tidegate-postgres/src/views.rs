@@ -53,9 +53,10 @@ pub(crate) const RUN_TASKS: &str = concat!(
      ORDER BY 1"
 );
 
-/// The last task below $1.
-pub(crate) const LAST_TASK: &str = "SELECT greatest((SELECT max(number) FROM task WHERE number < $1), \
-     (SELECT max(number) FROM ended_task WHERE number < $1))";
+/// The last task below $1. Not by `max`, for which a plan may go through all of them.
+pub(crate) const LAST_TASK: &str = "SELECT greatest(\
+     (SELECT number FROM task WHERE number < $1 ORDER BY number DESC LIMIT 1), \
+     (SELECT number FROM ended_task WHERE number < $1 ORDER BY number DESC LIMIT 1))";
 
 /// A payload beside tasks of kind $3, from the task $1 on below $2.
 macro_rules! payloads {

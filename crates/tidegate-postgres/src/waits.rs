@@ -298,3 +298,15 @@ fn read_edges(want: &Want, rows: &[PgRow], found: &mut FoundRows) -> Result<(), 
     found.add_answer(want.clone(), Loaded::Edges(edges));
     Ok(())
 }
+
+/// All statements, by name.
+#[cfg(test)]
+pub(crate) const STATEMENTS: &[(&str, &str)] = &[
+    ("WAITS_OF_TASKS", WAITS_OF_TASKS),
+    ("WAITS", WAITS),
+    ("SIGNAL_WAITS", SIGNAL_WAITS),
+    ("WAITERS", WAITERS),
+    ("EDGES", EDGES),
+    ("SENT", SENT),
+    ("SIGNALS", SIGNALS),
+];

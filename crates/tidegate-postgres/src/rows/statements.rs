@@ -34,7 +34,7 @@ macro_rules! plan_of_run {
     () => {
         "CROSS JOIN LATERAL (SELECT f.plan FROM task f WHERE f.number = run.number \
          UNION ALL SELECT f.plan FROM ended_task f WHERE f.number = run.number LIMIT 1) f \
-         JOIN plan p ON p.number = f.plan"
+         CROSS JOIN LATERAL (SELECT (SELECT tasks FROM plan WHERE number = f.plan) AS tasks) p"
     };
 }
 
@@ -49,8 +49,9 @@ macro_rules! tasks_and_runs {
              FROM unnest($2::int8[]) AS run (number) ",
             plan_of_run!(),
             " UNION ALL SELECT rows.number FROM unnest($3::int8[], $4::int8[]) AS owner (worker, most) \
-             CROSS JOIN LATERAL (SELECT o.number, o.idx FROM task o WHERE o.worker = owner.worker \
-             ORDER BY o.number LIMIT owner.most) o \
+             CROSS JOIN LATERAL (SELECT o.number, o.idx FROM task o \
+             WHERE o.worker BETWEEN owner.worker AND owner.worker \
+             ORDER BY o.worker, o.number LIMIT owner.most) o \
              CROSS JOIN LATERAL (VALUES (o.number), (o.number - o.idx)) AS rows (number)\
              )) ORDER BY t.number",
             $lock
@@ -59,7 +60,8 @@ macro_rules! tasks_and_runs {
 }
 
 /// The tasks $1, all tasks of the runs $2, and up to $4 tasks of each of the workers $3 with the first
-/// tasks of their runs.
+/// tasks of their runs. A range of workers, in their order, is found by the index of owned tasks alone;
+/// by one worker in the order of numbers, a plan may look through all tasks.
 pub(crate) const TASKS_AND_RUNS: LockingStatement =
     LockingStatement { reads: tasks_and_runs!(""), locks: tasks_and_runs!(" FOR UPDATE") };
 
@@ -201,4 +203,19 @@ pub(super) const RUN_KEYS: &str = "SELECT named.place, k.run FROM unnest($1::tex
 
 pub(super) const OWNED: &str = "SELECT t.number, t.request, t.fence, t.plan, t.task_group, t.idx, t.state, \
      t.eligibility, t.worker, t.claim_order, t.alarm, t.blocked_on, t.lifecycle, NULL::uuid, \
-     NULL::bytea FROM task t WHERE t.worker = $1 ORDER BY t.number LIMIT $2";
+     NULL::bytea FROM task t WHERE t.worker BETWEEN $1 AND $1 ORDER BY t.worker, t.number LIMIT $2";
+
+/// All statements, by name.
+#[cfg(test)]
+pub(crate) const STATEMENTS: &[(&str, &str)] = &[
+    ("TASKS", TASKS.locks),
+    ("TASKS_AND_RUNS", TASKS_AND_RUNS.locks),
+    ("ENDED_OF_RUNS", ENDED_OF_RUNS),
+    ("ENDED", ENDED),
+    ("DUE", DUE.locks),
+    ("READY", READY.locks),
+    ("NEW_GROUPS", NEW_GROUPS),
+    ("OWNED", OWNED),
+    ("RUN_IDS", RUN_IDS),
+    ("RUN_KEYS", RUN_KEYS),
+];
