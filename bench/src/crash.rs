@@ -16,7 +16,7 @@
 //! crashed now and then too: under a worker that lives on and has to go on by itself, and together with
 //! the worker.
 //!
-//! - [`load`]: the tasks and the submitters. [`check`]: the comparison. [`poison`]: a harness of its own.
+//! - `load`: the tasks and the submitters. `check`: the comparison. `poison`: a harness of its own.
 
 mod check;
 mod load;
