@@ -4,6 +4,10 @@
 //! store is as it was, and [`Overlay`](crate::decision) shows the request its own changes. Rows move from the
 //! decision into the delta and from there into the store.
 
+mod merged;
+
+pub use merged::MergedWrites;
+
 use crate::Timestamp;
 use crate::audit::Stray;
 use crate::lifecycle::WorkerId;

@@ -10,6 +10,7 @@
 //! - [`graph`]: the graph of a workflow, and what follows from the states of its tasks; [`plan`]: a
 //!   graph with the rules of its tasks, as it is stored with a run.
 //! - [`store`]: the seam to where the truth is; [`rows`] and [`decision`]: what every store shares.
+//! - [`packed`]: what stores keep of a row that no statement looks at.
 //! - [`wait`]: waits that a store knows; [`limit`]: bounds that all workers share.
 //! - [`dispatcher`]: the state of one worker, and what it does about what happens.
 //! - [`explain`]: why a task is not running; [`load`]: what follows from the load of a machine.
@@ -35,6 +36,7 @@ pub mod lifecycle;
 pub mod limit;
 pub mod load;
 pub mod memory;
+pub mod packed;
 pub mod plan;
 pub mod retention;
 pub mod retry;

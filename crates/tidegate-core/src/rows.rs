@@ -31,6 +31,10 @@ pub struct Row {
     pub ended_at: Option<Timestamp>,
     /// Whether waits of it are stored.
     pub has_waits: bool,
+    /// How many of the tasks directly before it have not ended.
+    pub open_parents: u32,
+    /// Whether a task before it has put something into the context.
+    pub has_inserts_above: bool,
     /// The limit that is full and that it stands behind, and its place in order there: ready, or to
     /// go on after a wait in which it had given its limits back.
     pub behind: Option<(LimitKey, Timestamp)>,
@@ -207,6 +211,8 @@ pub struct Head {
     pub awaited: bool,
     /// How and when it ended.
     pub ended: Option<(RunOutcome, Timestamp)>,
+    /// The number of runs above it: 0 if no task has begun it.
+    pub depth: u32,
 }
 
 /// Where a row is to be found.

@@ -20,8 +20,7 @@ use crate::batch::{BatchIndex, BatchRows, Parameter, StatementBatch};
 use crate::error::Error;
 use crate::state::StoreState;
 use deadpool_postgres::Object;
-use tasks::MergedWrites;
-use tidegate_core::delta::Delta;
+use tidegate_core::delta::{Delta, MergedWrites};
 use tokio_postgres::types::ToSql;
 
 /// The end of a statement that raises an error where the rows of a common table expression are fewer or
@@ -93,7 +92,7 @@ pub(crate) async fn queue_delta(
         return Err(Error::TooManyRecords { records: delta.records.len() });
     }
     let mut queue = DeltaQueue { client, state, batch };
-    let merged = MergedWrites::new(delta);
+    let merged = MergedWrites::new(delta, usize::MAX);
     let record_base = match delta.records.is_empty() {
         true => None,
         false => {

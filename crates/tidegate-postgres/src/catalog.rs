@@ -39,6 +39,11 @@ const FIND_PLAN: &str =
 const ADD_PLAN: &str = "INSERT INTO plan (hash, body, tasks) VALUES ($1, $2, $3) \
      ON CONFLICT DO NOTHING RETURNING number";
 
+const FIND_QUEUE: &str = "SELECT number FROM queue WHERE name = $1";
+
+const ADD_QUEUE: &str =
+    "INSERT INTO queue (name) VALUES ($1) ON CONFLICT DO NOTHING RETURNING number";
+
 /// The groups of queue $1 and workflow $2 with the names $3 and the weights $4, each by its place.
 const FIND_GROUPS: &str = "SELECT named.place, g.number \
      FROM unnest($3::text[], $4::int8[]) WITH ORDINALITY AS named (task, weight, place) \
@@ -95,6 +100,8 @@ struct FiledQueues {
 pub(crate) struct NumberedPlan {
     /// The number of the plan.
     pub(crate) plan: i32,
+    /// The number of the queue.
+    pub(crate) queue: i32,
     /// The group of each task, or one group of all.
     groups: Vec<i32>,
 }
@@ -139,7 +146,8 @@ impl NumberCatalog {
         let client = self.take_connection().await?;
         let number = find_or_add_plan(&client, plan).await?;
         let groups = self.find_or_add_groups(&client, queue, plan).await?;
-        let filed = Arc::new(NumberedPlan { plan: number, groups });
+        let queue_number = find_or_add_queue(&client, queue).await?;
+        let filed = Arc::new(NumberedPlan { plan: number, queue: queue_number, groups });
         let mut entries = self.lock_entries();
         entries.add_plan(number, plan.clone());
         entries.add_filed(queue, plan, filed.clone());
@@ -350,6 +358,18 @@ async fn find_or_add_plan(client: &Object, plan: &Plan) -> Result<i32, Error> {
         }
         if let Some(row) = client.query_opt(&add, &[&hash, &body, &tasks]).await? {
             return Ok(row.try_get(0)?);
+        }
+    }
+}
+
+async fn find_or_add_queue(client: &Object, queue: &str) -> Result<i32, Error> {
+    let find = client.prepare_cached(FIND_QUEUE).await?;
+    let add = client.prepare_cached(ADD_QUEUE).await?;
+    loop {
+        for statement in [&find, &add] {
+            if let Some(row) = client.query_opt(statement, &[&queue]).await? {
+                return Ok(row.try_get(0)?);
+            }
         }
     }
 }

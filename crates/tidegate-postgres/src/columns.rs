@@ -1,29 +1,18 @@
 //! Rows from and to columns.
 //!
-//! Columns that statements search or compare stand by themselves. The others are packed into three: the
-//! `lifecycle` of a task, its `run` in the row of a first task, and the `ending` of an ended one, which
-//! is its record. A packed column begins with a version and with flags that say which of the optional
-//! values follow. Numbers are written in as many bytes as they need ([`PackWriter`]), and a time as the
-//! difference to the time before it.
-//!
-//! A row is read in two steps: [`read_task`] takes the columns as they are, and [`TaskColumns::into_row`]
-//! makes a row of them once the plan, the queue and the limit that they name are known.
-
-mod ending;
-mod lifecycle;
-mod pack;
-mod run;
+//! Values that no statement searches or compares are packed ([`tidegate_core::packed`]). A row is read in two
+//! steps: [`read_task`] takes the columns as they are, and [`TaskColumns::into_row`] makes a row of them
+//! once the plan, the queue and the limit that they name are known.
 
 use crate::error::Error;
-pub(crate) use ending::{Ending, pack_ending, unpack_ending};
-pub(crate) use lifecycle::pack_lifecycle;
-use lifecycle::{StoredLifecycle, unpack_lifecycle};
-pub(crate) use run::{pack_run, unpack_run};
 use std::error::Error as StdError;
 use std::sync::Arc;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Life, WorkerId};
 use tidegate_core::limit::LimitKey;
+use tidegate_core::packed::{
+    StoredLifecycle, pack_lifecycle, pack_run, unpack_lifecycle, unpack_run,
+};
 use tidegate_core::plan::Plan;
 use tidegate_core::rows::{Corrupt, Gate, Place, Row};
 use tidegate_core::store::{RequestId, TaskKey};
@@ -57,9 +46,6 @@ pub(crate) const SELECT_ENDED: &str = concat!("SELECT ", ended_columns!(), " FRO
 
 /// The number of columns that [`read_task`] reads.
 pub(crate) const TASK_COLUMNS: usize = 15;
-
-/// The version of packed columns.
-const VERSION: u8 = 1;
 
 /// The columns of a task as they are.
 #[derive(Debug, Clone)]
@@ -165,7 +151,8 @@ impl TaskColumns {
     }
 
     fn make_row(self, NamedThings { plan, queue, limit }: NamedThings) -> Result<Row, Corrupt> {
-        let StoredLifecycle { mut columns, has_waits, ended_at } = self.unpack_lifecycle()?;
+        let stored = self.unpack_lifecycle()?;
+        let StoredLifecycle { mut columns, has_waits, ended_at, .. } = stored;
         columns.state = u8::try_from(self.state).map_err(|_| Corrupt)?;
         columns.fence = self.fence as u64;
         columns.worker = self.worker.map(worker_id);
@@ -195,6 +182,8 @@ impl TaskColumns {
             request: RequestId(self.request as u64),
             ended_at,
             has_waits,
+            open_parents: stored.open_parents,
+            has_inserts_above: stored.has_inserts_above,
             behind,
             head,
         })

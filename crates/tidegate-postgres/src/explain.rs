@@ -3,7 +3,7 @@
 //! Every statement finds its rows by an index and counts up to a bound.
 
 use crate::catalog::read_worker;
-use crate::columns::{to_timestamp, unpack_ending, worker_id};
+use crate::columns::{to_timestamp, worker_id};
 use crate::error::Error;
 use crate::limits::{blocked_groups, read_units};
 use crate::loader::WantLoader;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use tidegate_core::Timestamp;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::limit::LimitKey;
+use tidegate_core::packed::unpack_ending;
 use tidegate_core::rows::Corrupt;
 use tidegate_core::store::{Happened, RunKey, TaskKey};
 use tidegate_core::want::{LiveWorker, Loaded, TaskGroup, Want};

@@ -4,11 +4,12 @@
 //! task. Its number is mostly smaller than those that a claim has locked before. So it is locked like
 //! the first task of a run: shared, and an item whose parent another transaction has locked is left out.
 
-use crate::columns::{TaskColumns, ended_columns, live_columns, unpack_run};
+use crate::columns::{TaskColumns, ended_columns, live_columns};
 use crate::error::Error;
 use crate::loader::{FoundRows, Trip, WantLoader};
 use crate::rows::{LockingStatement, read_tasks};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use tidegate_core::packed::unpack_run;
 use tidegate_core::want::Want;
 use tokio_postgres::Row as PgRow;
 
@@ -87,7 +88,7 @@ impl WantLoader<'_> {
         for first in firsts {
             let Some(run) = first.packed_run() else { continue };
             let run = unpack_run(run).map_err(|source| Error::Task { key: first.key, source })?;
-            children.extend(run.parent.map(|parent| (first.clone(), parent)));
+            children.extend(run.parent.map(|parent| (first.clone(), parent.0)));
         }
         if children.is_empty() {
             return Ok(HashMap::new());

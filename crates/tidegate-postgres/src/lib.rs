@@ -3,7 +3,7 @@
 //! A request is one transaction: it locks and loads rows (`loader.rs`), decides in core, and applies the
 //! delta with its commit in one trip (`request.rs`, `apply.rs`). Live tasks and ended ones are two tables;
 //! the row of an ended task is the record of its end. The tables are described in
-//! `migrations/0001_tables.sql`.
+//! `migrations/0003_tables.sql`.
 //!
 //! Everything runs on a thread with a runtime of its own (`thread.rs`): requests, views, the listener for
 //! notifications, the connection that keeps the workers of this process alive, and the watcher that
@@ -20,6 +20,7 @@ mod in_place;
 mod items;
 mod limits;
 mod loader;
+mod machine;
 mod migrate;
 mod notifier;
 mod open;

@@ -1,7 +1,7 @@
 //! The tables, and how a schema gets them.
 //!
-//! Migrations are numbered from 1, and the number of the last one is the version of the schema. All that
-//! are missing are applied in one transaction, under a lock: a process that dies in the middle leaves the
+//! The number of the last migration is the version of the schema. The first one has the number of the
+//! SQLite store with the same tables; schemas of earlier versions were never finished. All that are missing are applied in one transaction, under a lock: a process that dies in the middle leaves the
 //! schema as it was. The table `tidegate_migration` tells a schema of ours from another program's.
 
 use crate::error::Error;
@@ -9,11 +9,14 @@ use crate::open::Connector;
 use crate::open_error::PostgresOpenError;
 use tokio_postgres::Client;
 
-/// In the order of their numbers.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_tables.sql")];
+/// The first version whose tables can be used.
+const FIRST_VERSION: i32 = 3;
+
+/// From that version on.
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0003_tables.sql")];
 
 /// The version of the schema that this program knows.
-const KNOWN_VERSION: i32 = MIGRATIONS.len() as i32;
+const KNOWN_VERSION: i32 = FIRST_VERSION + MIGRATIONS.len() as i32 - 1;
 
 /// The migrations that were applied.
 const CREATE_MIGRATION_TABLE: &str = "\
@@ -59,7 +62,8 @@ async fn look_at_schema(
 /// Brings the schema to the version that this program knows.
 ///
 /// # Errors
-/// Its tables are another program's, or of a later version, or the role may not create them.
+/// Its tables are another program's, or of a version that this program cannot use, or the role may not
+/// create them.
 pub(crate) async fn migrate_schema(
     client: &mut Client,
     connector: &Connector,
@@ -77,6 +81,9 @@ fn check_found(found: FoundSchema, connector: &Connector) -> Result<i32, Postgre
     let server = connector.server.clone();
     match found {
         FoundSchema::Missing => Ok(0),
+        FoundSchema::Ours(found @ 1..FIRST_VERSION) => {
+            Err(PostgresOpenError::Unfinished { server, found, known: KNOWN_VERSION })
+        }
         FoundSchema::Ours(version) if version <= KNOWN_VERSION => Ok(version),
         FoundSchema::Ours(found) => {
             Err(PostgresOpenError::Newer { server, found, known: KNOWN_VERSION })
@@ -105,12 +112,12 @@ async fn apply_missing(client: &mut Client, connector: &Connector) -> Result<(),
         client.batch_execute(&create).await.map_err(failed)?;
     }
     client.batch_execute(CREATE_MIGRATION_TABLE).await.map_err(failed)?;
-    let done = usize::try_from(version).unwrap_or(0);
-    for (number, migration) in (1..).zip(MIGRATIONS).skip(done) {
+    let all = (FIRST_VERSION..).zip(MIGRATIONS);
+    for (number, migration) in all.filter(|(number, _)| *number > version) {
         client.batch_execute(migration).await.map_err(failed)?;
         let note = "INSERT INTO tidegate_migration (number) VALUES ($1)";
         client.execute(note, &[&number]).await.map_err(failed)?;
-        if number == 1 {
+        if number == FIRST_VERSION {
             // Room below and above: locks take the numbers next to it.
             let id = fastrand::i64(1 << 32..1 << 62);
             let add = "INSERT INTO store (id) VALUES ($1)";

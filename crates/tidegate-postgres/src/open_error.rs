@@ -30,6 +30,8 @@ pub enum PostgresOpenError {
     Pooler { server: String },
     /// The schema has tables of another program.
     Foreign { server: String, schema: String },
+    /// The tables were made before this program could use PostgreSQL.
+    Unfinished { server: String, found: i32, known: i32 },
     /// The tables were made by a later version of this program.
     Newer { server: String, found: i32, known: i32 },
     /// Another reason.
@@ -122,6 +124,17 @@ impl fmt::Display for PostgresOpenError {
                     "{server}: the schema \"{schema}\" has tables of another program; name "
                 )?;
                 f.write_str("another one with schema=NAME in the URL")
+            }
+            PostgresOpenError::Unfinished { server, found, known } => {
+                write!(
+                    f,
+                    "{server} has schema version {found}, which an unfinished version of tidegate "
+                )?;
+                write!(
+                    f,
+                    "has made, and this program needs version {known}; drop the schema, or "
+                )?;
+                f.write_str("name another one with schema=NAME in the URL")
             }
             PostgresOpenError::Newer { server, found, known } => {
                 write!(

@@ -1,10 +1,11 @@
 //! The rows that only pruning asks for.
 
-use crate::columns::{Uuid, to_timestamp, unpack_run};
+use crate::columns::{Uuid, to_timestamp};
 use crate::error::Error;
 use crate::loader::WantLoader;
 use std::collections::HashMap;
 use tidegate_core::lifecycle::Kind;
+use tidegate_core::packed::unpack_run;
 use tidegate_core::retention::{OldRecord, OldRun, OldSignal, ROW_BYTES, RunRows};
 use tidegate_core::store::{RunKey, TaskKey};
 use tidegate_core::want::{Loaded, Want};
@@ -207,5 +208,5 @@ fn read_old_run(row: &PgRow) -> Result<(OldRun, Option<i64>, Timestamp), Error> 
     let rows = RunRows { run: RunKey(key), next: TaskKey(key), end: TaskKey(end), weight: 0 };
     let ended_at = run.ended.map(|(_, at)| at);
     let old = OldRun { id: RunId::from_u128(id), ended_at, parent: None, rows };
-    Ok((old, run.parent, run.submitted_at))
+    Ok((old, run.parent.map(|task| task.0), run.submitted_at))
 }

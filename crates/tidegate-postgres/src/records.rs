@@ -6,7 +6,7 @@
 //! seen must not pass over a record that is still to be committed: it is shown only records below all
 //! that a running transaction may write ([`find_upper_bound`]).
 
-use crate::columns::{Ending, Uuid, to_timestamp, unpack_ending, worker_id};
+use crate::columns::{Uuid, to_timestamp, worker_id};
 use crate::error::Error;
 use crate::state::StoreState;
 use deadpool_postgres::Object;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use tidegate_core::RunId;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::Reason;
+use tidegate_core::packed::{Ending, unpack_ending};
 use tidegate_core::rows::Corrupt;
 use tidegate_core::store::{Happened, Record, RunKey};
 use tokio_postgres::Row;
@@ -163,7 +164,7 @@ pub(crate) fn read_record(row: &Row) -> Result<Option<Record>, Error> {
         Some(packed) => unpack_ending(packed).map_err(|_| damaged())?,
         None => read_ending(row, damaged)?,
     };
-    let Ending { reason, attempt, entry, worker, begun_at, active, error } = ending;
+    let Ending { reason, attempt, entry, worker, begun_at, active, error, .. } = ending;
     Ok(Some(Record {
         seq: row.try_get::<_, i64>(0)? as u64,
         at: to_timestamp(row.try_get(1)?),
@@ -198,5 +199,7 @@ fn read_ending(row: &Row, damaged: impl Fn() -> Error) -> Result<Ending, Error> 
         begun_at: row.try_get::<_, Option<i64>>(9)?.map(to_timestamp),
         active: Duration::from_micros(active),
         error: row.try_get(11)?,
+        ready_at: None,
+        slot: None,
     })
 }

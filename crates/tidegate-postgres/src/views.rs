@@ -2,7 +2,7 @@
 
 use crate::columns::{
     SELECT_ENDED, SELECT_LIVE, TASK_COLUMNS, TaskColumns, Uuid, ended_columns, live_columns,
-    read_task, unpack_run,
+    read_task,
 };
 use crate::error::Error;
 use crate::limits::read_limit;
@@ -16,6 +16,7 @@ use tidegate_core::RunId;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::Kind;
 use tidegate_core::limit::LimitState;
+use tidegate_core::packed::unpack_run;
 use tidegate_core::rows::{Gate, Payload, Row};
 use tidegate_core::store::{
     Bytes, Counts, RunSummary, RunView, RunsPage, TaskKey, UNSERVED_MAX, Unserved, WhyUnserved,

@@ -6,6 +6,7 @@
 //! again; for a time none of them counts as dead.
 
 use crate::error::Error;
+use crate::machine::{boot_id, host_name};
 use crate::notifier::WakeupInboxes;
 use crate::open::OpenedServer;
 use std::cell::{Cell, RefCell};
@@ -61,8 +62,8 @@ const LIST_DEAD: &str = concat!(
 );
 
 const ADD_WORKER: &str = "\
-INSERT INTO worker (id, name, started_at, slots, queues, workflows, tasks) \
-VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING number";
+INSERT INTO worker (id, name, started_at, slots, queues, workflows, tasks, pid, host, boot_id) \
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING number";
 
 /// Removes a worker that owns nothing, with its notifications.
 const REMOVE_IDLE_WORKER: &str = "\
@@ -130,8 +131,23 @@ impl Workers {
             }
         };
         let (started_at, slots) = (new.now.as_micros(), i64::from(new.slots));
+        let (pid, host, boot_id) = (i64::from(std::process::id()), host_name(), boot_id());
         let row = client
-            .query_one(&insert, &[&id, &new.name, &started_at, &slots, &queues, &workflows, &tasks])
+            .query_one(
+                &insert,
+                &[
+                    &id,
+                    &new.name,
+                    &started_at,
+                    &slots,
+                    &queues,
+                    &workflows,
+                    &tasks,
+                    &pid,
+                    &host,
+                    &boot_id,
+                ],
+            )
             .await?;
         Ok(worker_id(row.try_get(0)?))
     }

@@ -33,6 +33,8 @@ pub(crate) fn read_task(row: &Columned<'_>, catalog: &mut Catalog<'_>) -> Result
         request: read_at(row, 19)?,
         ended_at: read_at(row, 20)?,
         has_waits: read_flag(row, 21)?,
+        open_parents: 0,
+        has_inserts_above: false,
         behind,
         head: match read_at(row, 24)? {
             Some(id) => Some(Box::new(read_head(row, id, key, catalog)?)),
@@ -88,6 +90,7 @@ fn read_head(
         open: read_at(row, 36)?,
         awaited: read_flag(row, 37)?,
         retry_of: read_at(row, 38)?,
+        depth: 0,
     })
 }
 

@@ -53,6 +53,7 @@ impl Rows {
             open: tasks,
             awaited: true,
             ended: None,
+            depth: 0,
         };
         for index in (0..tasks).map(TaskIndex::from_u32) {
             let row = Row {
@@ -63,6 +64,8 @@ impl Rows {
                 request: RequestId(1),
                 ended_at: None,
                 has_waits: true,
+                open_parents: 0,
+                has_inserts_above: false,
                 behind: None,
                 head: (index.as_u32() == 0).then(|| Box::new(head.clone())),
             };

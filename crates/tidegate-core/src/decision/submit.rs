@@ -122,6 +122,7 @@ impl<'t, L: Loader> Taking<'t, L> {
             open: count,
             awaited: new.parent.is_some(),
             ended: None,
+            depth: 0,
         });
         if let Some(Parent { task, priority, .. }) = &new.parent {
             let at = self.task(*task)?.expect("it was just looked at");
@@ -143,6 +144,8 @@ impl<'t, L: Loader> Taking<'t, L> {
             request: self.request.id,
             ended_at: None,
             has_waits: false,
+            open_parents: 0,
+            has_inserts_above: false,
             behind: None,
             head: head.take(),
         });

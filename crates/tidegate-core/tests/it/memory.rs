@@ -121,6 +121,7 @@ impl Stored {
             open: 2,
             awaited: false,
             ended: None,
+            depth: 0,
         };
         let lives = [Life::ready(NOW, NOW), Life::blocked()];
         let rows = plan.graph().tasks().zip(lives).map(|(index, life)| Row {
@@ -131,6 +132,8 @@ impl Stored {
             request: RequestId(1),
             ended_at: None,
             has_waits: false,
+            open_parents: 0,
+            has_inserts_above: false,
             behind: None,
             head: (index.as_u32() == 0).then(|| Box::new(head.clone())),
         });

@@ -3,16 +3,17 @@
 
 use super::{DeltaQueue, replace_nul};
 use crate::batch::Parameter;
-use crate::columns::{Ending, unpack_ending};
 use crate::error::Error;
 use crate::stored::side_table;
 use deadpool_postgres::Object;
 use tidegate_core::audit::Stray;
 use tidegate_core::delta::{Delta, TaskWrite};
+use tidegate_core::packed::{Ending, unpack_ending};
 use tidegate_core::rows::{Head, Row};
 use tidegate_core::want::SideTable;
 
-const REFILE_TASK: &str = "UPDATE task SET task_group = $2 WHERE number = $1 AND task_group <> $2";
+const REFILE_TASK: &str = "UPDATE task SET task_group = $2, queue = $3, weight = $4 \
+     WHERE number = $1 AND (task_group, queue, weight) IS DISTINCT FROM ($2, $3, $4)";
 const REFILE_ENDED: &str =
     "UPDATE ended_task SET task_group = $2 WHERE number = $1 AND task_group <> $2";
 
@@ -40,13 +41,13 @@ macro_rules! delete_holds {
 const FIND_ENDED: &str = "SELECT number, record, record_kind, ended_at, ending FROM ended_task \
      WHERE number = ANY($1::int8[]) ORDER BY number";
 const REOPEN_TASK: &str = "WITH gone AS (DELETE FROM ended_task WHERE number = $1 \
-     RETURNING number, request, fence, plan, task_group, idx, state, lifecycle, run_id, run, input, \
-     output), \
+     RETURNING number, request, fence, plan, task_group, idx, state, lifecycle, run_id, run_number, \
+     run, input, output), \
      kept AS (INSERT INTO payload (task, kind, body) SELECT number, $2::int2, output FROM gone \
      WHERE output IS NOT NULL ON CONFLICT DO NOTHING) \
      INSERT INTO task (number, request, fence, plan, task_group, idx, state, is_plain, lifecycle, \
-     run_id, run, input) SELECT number, request, fence, plan, task_group, idx, state, false, \
-     lifecycle, run_id, run, input FROM gone";
+     run_id, run_number, run, input) SELECT number, request, fence, plan, task_group, idx, state, \
+     false, lifecycle, run_id, run_number, run, input FROM gone";
 const KEEP_RECORD: &str = "INSERT INTO record (number, at, run, idx, kind, reason, attempt, entry, \
      worker, begun_at, active, error) VALUES ($1, $2, $3, 0, $4, $5, $6, $7, $8, $9, $10, $11)";
 
@@ -71,7 +72,7 @@ pub(crate) async fn reopen_runs(client: &Object, delta: &Delta) -> Result<(), Er
         let ended_at: i64 = row.try_get(3)?;
         if let (Some(record), Some(kind)) = (record, kind) {
             let ending = unpack_ending(row.try_get(4)?);
-            let Ending { reason, attempt, entry, worker, begun_at, active, error } =
+            let Ending { reason, attempt, entry, worker, begun_at, active, error, .. } =
                 ending.map_err(|source| Error::Task { key: number, source })?;
             let reason = reason.map(|reason| i16::from(reason.code()));
             let (attempt, entry) = (i64::from(attempt), i64::from(entry));
@@ -100,9 +101,15 @@ impl DeltaQueue<'_> {
         for (row, head) in refiled {
             let filed = self.state.catalog.file_plan(&head.queue, &row.plan).await?;
             let group = filed.group_of(row.index);
-            for sql in [REFILE_TASK, REFILE_ENDED] {
-                self.add_statement(sql, vec![Box::new(row.key.0), Box::new(group)]).await?;
-            }
+            let refile: Vec<Parameter> = vec![
+                Box::new(row.key.0),
+                Box::new(group),
+                Box::new(filed.queue),
+                Box::new(i64::from(row.planned().weight)),
+            ];
+            self.add_statement(REFILE_TASK, refile).await?;
+            let refile: Vec<Parameter> = vec![Box::new(row.key.0), Box::new(group)];
+            self.add_statement(REFILE_ENDED, refile).await?;
             if row.head.is_some() {
                 self.refile_key(row, head).await?;
             }

@@ -6,24 +6,37 @@
 
 use super::{DeltaQueue, make_column, must_match, record_base, replace_nul};
 use crate::batch::Parameter;
-use crate::columns::{Uuid, pack_ending, pack_lifecycle, pack_run};
+use crate::columns::Uuid;
 use crate::error::Error;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
-use tidegate_core::delta::{Delta, TaskWrite};
+use tidegate_core::delta::{Delta, MergedWrites, TaskWrite};
+use tidegate_core::packed::{pack_ending, pack_lifecycle, pack_run};
 use tidegate_core::rows::Payload;
-use tidegate_core::store::{Bytes, Happened, Record, TaskKey};
+use tidegate_core::store::{Bytes, Record, TaskKey};
 use tidegate_core::want::FiledKey;
 
-const INSERT_TASKS: &str = "INSERT INTO task (number, request, fence, plan, task_group, idx, state, \
-     eligibility, is_plain, worker, claim_order, alarm, blocked_on, lifecycle, run_id, run, input) \
+/// A run that no task has begun gets a number.
+macro_rules! next_run_number {
+    () => {
+        "CASE WHEN is_top THEN nextval('run_number') END"
+    };
+}
+
+const INSERT_TASKS: &str = concat!(
+    "INSERT INTO task (number, request, fence, plan, task_group, idx, state, \
+     eligibility, is_plain, worker, claim_order, alarm, blocked_on, lifecycle, run_id, run, input, \
+     queue, weight, run_number) \
      SELECT number, request, fence, plan, task_group, idx, state, eligibility, is_plain, \
-     worker, claim_order, alarm, blocked_on, lifecycle, run_id, run, input \
-     FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int4[], $5::int4[], $6::int4[], $7::int2[], \
+     worker, claim_order, alarm, blocked_on, lifecycle, run_id, run, input, queue, weight, ",
+    next_run_number!(),
+    " FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int4[], $5::int4[], $6::int4[], $7::int2[], \
      $8::int2[], $9::bool[], $10::int8[], $11::int8[], $12::int8[], $13::int8[], $14::bytea[], \
-     $15::uuid[], $16::bytea[], $17::bytea[]) AS given (number, request, fence, plan, task_group, \
+     $15::uuid[], $16::bytea[], $17::bytea[], $18::int4[], $19::int8[], $20::bool[]) \
+     AS given (number, request, fence, plan, task_group, \
      idx, state, eligibility, is_plain, worker, claim_order, alarm, blocked_on, lifecycle, run_id, \
-     run, input)";
+     run, input, queue, weight, is_top)"
+);
 
 /// Plan, group, index, id and input of a row never change.
 const UPDATE_TASKS: &str = concat!(
@@ -55,13 +68,14 @@ macro_rules! move_rows {
             "gone AS (DELETE FROM task AS t USING given WHERE t.number = given.number \
              RETURNING t.number, given.request, given.fence, t.plan, t.task_group, t.idx, \
              given.state, given.ordinal, given.record_kind, given.ended_at, given.lifecycle, \
-             given.ending, t.run_id, given.run_ended_at, given.run, t.input, given.output), \
+             given.ending, t.run_id, t.run_number, given.run_ended_at, given.run, t.input, \
+             given.output), \
              moved AS (INSERT INTO ended_task (number, request, fence, plan, task_group, idx, state, \
-             record, record_kind, ended_at, lifecycle, ending, run_id, run_ended_at, run, input, \
-             output) SELECT number, request, fence, plan, task_group, idx, state, ",
+             record, record_kind, ended_at, lifecycle, ending, run_id, run_number, run_ended_at, \
+             run, input, output) SELECT number, request, fence, plan, task_group, idx, state, ",
             record_base!("$13::int8"),
-            " + ordinal, record_kind, ended_at, lifecycle, ending, run_id, run_ended_at, run, input, \
-             output FROM gone RETURNING 1)"
+            " + ordinal, record_kind, ended_at, lifecycle, ending, run_id, run_number, run_ended_at, \
+             run, input, output FROM gone RETURNING 1)"
         )
     };
 }
@@ -85,15 +99,17 @@ const SETTLE_ENDED: &str = concat!(
 /// Rows that are final from their beginning: skipped or taken over by the request that submits them.
 const INSERT_ENDED: &str = concat!(
     "INSERT INTO ended_task (number, request, fence, plan, task_group, idx, state, record, \
-     record_kind, ended_at, lifecycle, ending, run_id, run_ended_at, run, input, output) \
+     record_kind, ended_at, lifecycle, ending, run_id, run_number, run_ended_at, run, input, output) \
      SELECT number, request, fence, plan, task_group, idx, state, ",
     record_base!("$13::int8"),
-    " + ordinal, record_kind, ended_at, lifecycle, ending, run_id, run_ended_at, run, input, output \
+    " + ordinal, record_kind, ended_at, lifecycle, ending, run_id, ",
+    next_run_number!(),
+    ", run_ended_at, run, input, output \
      FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int2[], $5::int8[], $6::int2[], $7::int8[], \
      $8::bytea[], $9::bytea[], $10::int8[], $11::bytea[], $12::bytea[], $14::int4[], $15::int4[], \
-     $16::int4[], $17::uuid[], $18::bytea[]) AS given (number, request, fence, state, ordinal, \
+     $16::int4[], $17::uuid[], $18::bytea[], $19::bool[]) AS given (number, request, fence, state, ordinal, \
      record_kind, ended_at, lifecycle, ending, run_ended_at, run, output, plan, task_group, idx, \
-     run_id, input)"
+     run_id, input, is_top)"
 );
 
 /// Inserted before all other rows, and sorted: two requests with the same keys wait for each other in one
@@ -126,73 +142,6 @@ const COPY_PAYLOADS: &str = "INSERT INTO payload (task, kind, body) \
      OR CASE given.kind WHEN $4::int2 THEN ended.input WHEN $5::int2 THEN ended.output END IS NOT NULL \
      ON CONFLICT (task, kind) DO UPDATE SET body = excluded.body";
 
-/// The rows of a delta that are written into one row with a task.
-pub(super) struct MergedWrites {
-    /// By task that becomes final: the place of the record of its end among the records.
-    ends: HashMap<TaskKey, usize>,
-    /// By task that becomes final: the place of its output among the payloads.
-    outputs: HashMap<TaskKey, usize>,
-    /// By new first task: the place of its input among the payloads.
-    inputs: HashMap<TaskKey, usize>,
-}
-
-impl MergedWrites {
-    /// Finds them.
-    pub(super) fn new(delta: &Delta) -> Self {
-        let finals = delta.tasks.iter().filter(|write| write.is_final);
-        let finals: HashSet<TaskKey> = finals.map(|write| write.row.key).collect();
-        let firsts = delta.tasks.iter().filter(|write| write.is_new && write.row.head.is_some());
-        let firsts: HashSet<TaskKey> = firsts.map(|write| write.row.key).collect();
-        let mut merged = MergedWrites {
-            ends: HashMap::with_capacity(finals.len()),
-            outputs: HashMap::with_capacity(finals.len()),
-            inputs: HashMap::with_capacity(firsts.len()),
-        };
-        for (place, record) in delta.records.iter().enumerate() {
-            let task = record.run.task(record.task);
-            if is_end(record.what) && finals.contains(&task) {
-                merged.ends.insert(task, place);
-            }
-        }
-        for (place, (task, kind, _)) in delta.payloads.iter().enumerate() {
-            match kind {
-                Payload::Output if finals.contains(task) => {
-                    merged.outputs.insert(*task, place);
-                }
-                Payload::Input if firsts.contains(task) => {
-                    merged.inputs.insert(*task, place);
-                }
-                _ => {}
-            }
-        }
-        merged
-    }
-
-    fn is_merged_record(&self, place: usize, record: &Record) -> bool {
-        self.ends.get(&record.run.task(record.task)) == Some(&place)
-    }
-
-    fn is_merged_payload(&self, task: TaskKey, kind: Payload) -> bool {
-        match kind {
-            Payload::Output => self.outputs.contains_key(&task),
-            Payload::Input => self.inputs.contains_key(&task),
-            _ => false,
-        }
-    }
-}
-
-/// Whether a record is of the end of a task.
-fn is_end(kind: Happened) -> bool {
-    use Happened::{
-        Cancelled, Failed, HandedBack, Parked, Recovered, Retried, Skipped, Snoozed, Succeeded,
-        TakenOver, TimedOut,
-    };
-    match kind {
-        Succeeded | Failed | TimedOut | Cancelled | Skipped | TakenOver => true,
-        Retried | Snoozed | HandedBack | Recovered | Parked => false,
-    }
-}
-
 /// A task row with the numbers that the store has for what it names.
 struct NumberedWrite<'d> {
     write: &'d TaskWrite,
@@ -201,6 +150,7 @@ struct NumberedWrite<'d> {
     /// Of a new row.
     task_group: i32,
     /// The limit that it is blocked on.
+    queue: i32,
     blocked_on: Option<i64>,
     /// The record of the end of a final row, and its place in the delta.
     end: Option<(usize, &'d Record)>,
@@ -211,6 +161,11 @@ struct NumberedWrite<'d> {
 impl NumberedWrite<'_> {
     fn run_id(&self) -> Option<Uuid> {
         self.write.row.head.as_ref().map(|head| Uuid(head.id.as_u128()))
+    }
+
+    /// Whether this is the first row of a run that no task has begun.
+    fn is_top(&self) -> bool {
+        self.write.row.head.as_ref().is_some_and(|head| head.parent.is_none())
     }
 
     fn packed_run(&self) -> Option<Vec<u8>> {
@@ -268,6 +223,7 @@ impl DeltaQueue<'_> {
                 make_column(&new_ended, |row| row.write.row.index.as_u32() as i32),
                 make_column(&new_ended, NumberedWrite::run_id),
                 make_column(&new_ended, |row| row.input.map(|input| input.to_vec())),
+                make_column(&new_ended, NumberedWrite::is_top),
             ]);
             self.add_statement(INSERT_ENDED, ends).await?;
         }
@@ -308,10 +264,11 @@ impl DeltaQueue<'_> {
                 write,
                 plan: 0,
                 task_group: 0,
+                queue: 0,
                 blocked_on: None,
-                end: merged.ends.get(&row.key).map(|&place| (place, &delta.records[place])),
-                output: merged.outputs.get(&row.key).map(|&place| &delta.payloads[place].2),
-                input: merged.inputs.get(&row.key).map(|&place| &delta.payloads[place].2),
+                end: merged.find_end(delta, row.key),
+                output: merged.find_output(delta, row.key),
+                input: merged.find_input(delta, row.key),
             };
             if write.is_new {
                 let is_last = |(plan, of_queue, _): &(_, _, _)| {
@@ -324,6 +281,7 @@ impl DeltaQueue<'_> {
                 if let Some((_, _, filed)) = &last {
                     of_row.plan = filed.plan;
                     of_row.task_group = filed.group_of(row.index);
+                    of_row.queue = filed.queue;
                 }
             }
             if let Some(limit) = &write.place.behind {
@@ -363,7 +321,7 @@ impl DeltaQueue<'_> {
         merged: &MergedWrites,
     ) -> Result<(), Error> {
         let records = delta.records.iter().enumerate();
-        let records = records.filter(|(place, record)| !merged.is_merged_record(*place, record));
+        let records = records.filter(|(place, record)| !merged.has_record(*place, record));
         let records: Vec<(usize, &Record)> = records.collect();
         if records.is_empty() {
             return Ok(());
@@ -398,8 +356,8 @@ impl DeltaQueue<'_> {
     ) -> Result<(), Error> {
         // The last of a kind counts.
         let mut payloads: HashMap<(TaskKey, u8), &Bytes> = HashMap::new();
-        for (task, kind, body) in &delta.payloads {
-            if !merged.is_merged_payload(*task, *kind) {
+        for (place, (task, kind, body)) in delta.payloads.iter().enumerate() {
+            if !merged.has_payload(place, *task, *kind) {
                 payloads.insert((*task, kind.code()), body);
             }
         }
@@ -466,6 +424,9 @@ fn make_inserts(rows: &[NumberedWrite<'_>]) -> Vec<Parameter> {
         make_column(rows, NumberedWrite::run_id),
         make_column(rows, NumberedWrite::packed_run),
         make_column(rows, |row| row.input.map(|input| input.to_vec())),
+        make_column(rows, |row| row.queue),
+        make_column(rows, |row| i64::from(row.write.row.planned().weight)),
+        make_column(rows, NumberedWrite::is_top),
     ]
 }
 

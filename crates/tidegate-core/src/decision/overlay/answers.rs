@@ -36,7 +36,8 @@ pub fn describe_answers(
 /// A row without its plan, which never changes and may be long.
 fn row_text(row: &Row) -> String {
     let Row { key, index, life, request, ended_at, has_waits, behind, head, .. } = row;
-    format!("{:?}", (key, index, life, request, ended_at, has_waits, behind, head))
+    let graph = (row.open_parents, row.has_inserts_above);
+    format!("{:?}", (key, index, life, request, ended_at, has_waits, graph, behind, head))
 }
 
 fn text_of(answer: impl Debug) -> Option<String> {

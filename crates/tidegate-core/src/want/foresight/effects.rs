@@ -16,12 +16,9 @@ const PARENTS_FIRST: usize = 4;
 
 impl Foresight<'_> {
     pub(super) fn look_at_row(&mut self, row: &Row) {
-        let (key, run) = (row.key, row.run());
-        let Row { index, ref plan, ref life, request, ended_at, has_waits, ref behind, .. } = *row;
-        let (plan, life, behind) = (plan.clone(), life.clone(), behind.clone());
-        let known =
-            Row { key, index, plan, life, request, ended_at, has_waits, behind, head: None };
-        self.rows.insert(key, Arc::new(known));
+        let (key, index, run) = (row.key, row.index, row.run());
+        let (plan, life, behind) = (row.plan.clone(), row.life.clone(), row.behind.clone());
+        self.rows.insert(key, Arc::new(Row { plan, life, behind, head: None, ..*row }));
         match &row.head {
             Some(head) => self.add_run(run, row.plan.clone(), head),
             None => self.join_first(run),

@@ -179,6 +179,18 @@ async fn newer_schema_is_refused_with_both_versions() {
 }
 
 #[tokio::test]
+async fn schema_of_an_unfinished_version_is_refused_with_both_versions() {
+    let (schema, client) = (PostgresSchema::new(), connect_to_postgres().await);
+    PostgresStore::open_store(&schema.store_url()).await.unwrap().close_store().await;
+    let name = schema.schema_name();
+    let note = format!("UPDATE {name}.tidegate_migration SET number = 1");
+    client.batch_execute(&note).await.unwrap();
+    let error = refusal_of(&schema.store_url()).await;
+    assert!(matches!(error, PostgresOpenError::Unfinished { found: 1, .. }), "{error:?}");
+    assert_names(&error, &[name, "schema version 1", "needs version 3", "schema=NAME"]);
+}
+
+#[tokio::test]
 async fn schema_of_another_program_is_left_alone() {
     let (schema, client) = (PostgresSchema::new(), connect_to_postgres().await);
     let name = schema.schema_name();

@@ -5,8 +5,8 @@
 //! is a signed difference to the time before it in the same column, in microseconds; a text is its
 //! length in bytes and its bytes; an id is sixteen bytes.
 
-use tidegate_core::Timestamp;
-use tidegate_core::rows::Corrupt;
+use crate::Timestamp;
+use crate::rows::Corrupt;
 
 /// Writes a packed column.
 pub(super) struct PackWriter {

@@ -1,16 +1,18 @@
 -- The tables of a store. They live in a schema of their own, which the connection's search_path names.
 --
 -- Times are microseconds since 1970; codes are those of tidegate-core. Columns that are searched or
--- compared stand by themselves; what is only carried along is packed (columns.rs): a narrow row is
--- cheaper to insert, to move and to read.
+-- compared stand by themselves; what is only carried along is packed (tidegate_core::packed): a narrow
+-- row is cheaper to insert, to move and to read.
 
 -- One row. The id tells stores apart in file names. Records are numbered by the transaction that
 -- writes them; record_base is added to the number of the transaction, so that numbers still grow when
--- the tables have moved to another server.
+-- the tables have moved to another server. The version of the catalog changes when rows that processes
+-- remember are removed.
 CREATE TABLE store (
-    is_only     bool PRIMARY KEY DEFAULT true CHECK (is_only),
-    id          int8 NOT NULL,
-    record_base int8 NOT NULL DEFAULT 0
+    is_only         bool PRIMARY KEY DEFAULT true CHECK (is_only),
+    id              int8 NOT NULL,
+    record_base     int8 NOT NULL DEFAULT 0,
+    catalog_version int8 NOT NULL DEFAULT 0
 );
 
 -- Blocks of numbers, taken in a transaction of their own. A number that was given is never given again.
@@ -20,6 +22,8 @@ CREATE TABLE number_block (
 );
 INSERT INTO number_block (name, next) VALUES ('task', 1);
 CREATE SEQUENCE signal_number;
+-- Numbers of runs that no task has begun, as people use them. There may be gaps.
+CREATE SEQUENCE run_number;
 
 -- Plans, each once. Never changed and never deleted: processes remember their numbers.
 CREATE TABLE plan (
@@ -29,6 +33,14 @@ CREATE TABLE plan (
     body   bytea NOT NULL
 );
 CREATE UNIQUE INDEX plan_hash ON plan (hash, md5(body));
+
+-- Queues. The version changes with the pauses of the queue, the names of its live tasks and the pending
+-- effects on its runs.
+CREATE TABLE queue (
+    number  int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name    text COLLATE "C" NOT NULL UNIQUE,
+    version int8 NOT NULL DEFAULT 0
+);
 
 -- Tasks that are alike for a claim: a worker that can run one of them can run all. Never changed and
 -- never deleted, like plans.
@@ -42,13 +54,16 @@ CREATE TABLE task_group (
 );
 
 -- Tasks that can still change. The tasks of a run have consecutive numbers, in the order of the plan.
--- The row of the first one is the run as well (run_id, run, and input), and stays until the run ends.
+-- The row of the first one is the run as well (run_id, run_number, run, and input), and stays until the
+-- run ends. A row that cannot be read is in quarantine, with the reason.
 CREATE TABLE task (
     number      int8 PRIMARY KEY,
     request     int8 NOT NULL,
     fence       int8 NOT NULL,
     plan        int4 NOT NULL,
     task_group  int4 NOT NULL,
+    queue       int4,
+    weight      int8,
     idx         int4 NOT NULL,
     state       int2 NOT NULL,
     eligibility int2,
@@ -57,8 +72,10 @@ CREATE TABLE task (
     claim_order int8,
     alarm       int8,
     blocked_on  int8,
+    quarantine  text,
     lifecycle   bytea NOT NULL,
     run_id      uuid,
+    run_number  int8,
     run         bytea,
     input       bytea
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
@@ -72,7 +89,7 @@ CREATE UNIQUE INDEX task_run_id ON task (run_id) WHERE run_id IS NOT NULL;
 
 -- Tasks that have ended for good; a row comes here when nothing about it can change any more. It is the
 -- record of the end as well, by the number in `record`; NULL where the record was written earlier, or
--- pruned.
+-- pruned. `times` has the time of the last attempt by what it was spent on.
 CREATE TABLE ended_task (
     number       int8 PRIMARY KEY,
     request      int8 NOT NULL,
@@ -86,7 +103,10 @@ CREATE TABLE ended_task (
     ended_at     int8 NOT NULL,
     lifecycle    bytea NOT NULL,
     ending       bytea NOT NULL,
+    times        bytea,
+    quarantine   text,
     run_id       uuid,
+    run_number   int8,
     run_ended_at int8,
     run          bytea,
     -- Whether records of the run were pruned.
@@ -114,6 +134,37 @@ CREATE TABLE record (
 );
 CREATE INDEX record_run ON record (run, number);
 
+-- Labels of runs.
+CREATE TABLE run_label (
+    run   int8 NOT NULL,
+    name  text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    PRIMARY KEY (run, name)
+);
+CREATE INDEX run_label_value ON run_label (name, value, run);
+
+-- The rest of an effect on the tasks of a run, from the task `next` on: the run's row has its mark.
+CREATE TABLE pending_effect (
+    number int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run    int8 NOT NULL,
+    kind   int2 NOT NULL,
+    cause  int2,
+    next   int8 NOT NULL,
+    at     int8 NOT NULL
+);
+CREATE INDEX pending_effect_run ON pending_effect (run);
+
+-- Bodies that are still there after their tasks have ended, with the limit keys and units that they hold.
+CREATE TABLE ending (
+    task   int8 NOT NULL,
+    fence  int8 NOT NULL,
+    worker int8 NOT NULL,
+    limits bytea NOT NULL,
+    since  int8 NOT NULL,
+    PRIMARY KEY (task, fence)
+);
+CREATE INDEX ending_worker ON ending (worker);
+
 -- Idempotency keys, for those runs that have one.
 CREATE TABLE run_key (
     queue    text COLLATE "C" NOT NULL,
@@ -140,13 +191,18 @@ CREATE TABLE pruning (
     upto int8 NOT NULL
 );
 
--- Workers. The number is never given again; `id` is random and stands in file names and notes.
+-- Workers. The number is never given again; `id` is random and stands in file names and notes. The boot
+-- id tells whether the process id means the same process still; the renewal is that of the lease.
 CREATE TABLE worker (
     number     int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id         int8 NOT NULL,
     name       text NOT NULL,
+    pid        int8,
+    host       text,
+    boot_id    text,
     started_at int8 NOT NULL,
     slots      int8 NOT NULL,
+    renewal    int8 NOT NULL DEFAULT 0,
     queues     text[] NOT NULL,
     -- Workflow and task of each that it knows; NULL if it knows all.
     workflows  text[],
@@ -203,22 +259,28 @@ CREATE INDEX signal_untaken ON signal (run, name, number) WHERE taken_by IS NULL
 CREATE INDEX signal_sent ON signal (run, id);
 
 -- Limits by name: units at once, begins in a number of nanoseconds, or both. `most` is the largest
--- number that was ever allowed at once; NULL is without bound.
+-- number that was ever allowed at once; NULL is without bound. Origin 0: declared; 1: set by an operator.
 CREATE TABLE task_limit (
     name     text COLLATE "C" PRIMARY KEY,
     at_once  int8,
     rate     int8,
     rate_per int8,
-    most     int8
+    most     int8,
+    origin   int2 NOT NULL DEFAULT 0
 );
 
--- A limit for one key, declared or not: the units that tasks hold of it, and when time frees some.
+-- A limit for one key, declared or not: the units that tasks hold of it, those that were begun in the
+-- window of its rate, the task that does not fit and how often others have overtaken it, and when time
+-- frees some.
 CREATE TABLE limit_key (
-    number int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name   text COLLATE "C" NOT NULL,
-    key    text COLLATE "C" NOT NULL,
-    in_use int8 NOT NULL DEFAULT 0,
-    alarm  int8,
+    number         int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name           text COLLATE "C" NOT NULL,
+    key            text COLLATE "C" NOT NULL,
+    in_use         int8 NOT NULL DEFAULT 0,
+    window_sum     int8 NOT NULL DEFAULT 0,
+    overtaken_task int8,
+    overtakes      int8 NOT NULL DEFAULT 0,
+    alarm          int8,
     UNIQUE (name, key)
 ) WITH (fillfactor = 20);
 CREATE INDEX limit_alarm ON limit_key (alarm) WHERE alarm IS NOT NULL;
@@ -239,4 +301,14 @@ CREATE TABLE rate_event (
     at        int8 NOT NULL,
     units     int8 NOT NULL,
     PRIMARY KEY (limit_key, at)
+);
+
+-- Runs that were submitted in a transaction of the caller's own, to be made by a worker.
+CREATE TABLE inbox (
+    number   int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    workflow text NOT NULL,
+    input    bytea,
+    key      text,
+    queue    text NOT NULL,
+    at       int8 NOT NULL
 );
