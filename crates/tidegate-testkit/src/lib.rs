@@ -11,6 +11,7 @@
 //! - [`plan`] and its shapes ([`one`], [`chain`], [`diamond`], [`fan`]): workflows in a line.
 //! - [`PostgresSchema`]: a schema for one test on the PostgreSQL server for tests.
 //! - [`races!`]: the races of two connections that every store must decide, one call per store too.
+//! - [`RandomPauses`]: requests that pause for random times, where the environment asks for it.
 //! - [`simulation`]: several workers and faults by chance, the same for the same seed.
 //! - [`World`]: a store, a clock and everybody who uses them, in one hand; it checks what must hold
 //!   after every request.
@@ -25,6 +26,7 @@ mod loading;
 mod plans;
 mod postgres;
 mod races;
+mod random_pauses;
 mod replay;
 pub mod simulation;
 mod trips;
@@ -41,5 +43,6 @@ pub use postgres::{PostgresSchema, connect_to_postgres, postgres_server, postgre
 #[doc(hidden)]
 pub use races::cases as race_cases;
 pub use races::{ConnectHarness, Meeting, Race, check_race};
+pub use random_pauses::RandomPauses;
 pub use trips::{TripCount, TripDecider, decide_in_trips};
 pub use world::{QUEUE, World, ask, change, claim, time_of, waits_of};

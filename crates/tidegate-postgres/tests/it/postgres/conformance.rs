@@ -6,7 +6,9 @@ use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::Store;
 use tidegate_core::testing::PausePoints;
 use tidegate_postgres::PostgresStore;
-use tidegate_testkit::{ConnectHarness, Harness, Later, PostgresSchema, conformance, races};
+use tidegate_testkit::{
+    ConnectHarness, Harness, Later, PostgresSchema, RandomPauses, conformance, races,
+};
 
 struct Postgres {
     // The store is closed before the schema is dropped.
@@ -19,9 +21,18 @@ struct Postgres {
 impl Postgres {
     async fn new() -> Self {
         let schema = PostgresSchema::take_used();
-        let store = Arc::new(PostgresStore::open_store(&schema.store_url()).await.unwrap());
+        let store = Arc::new(open_store(&schema.store_url(), None).await);
         Postgres { store, connections: Mutex::default(), schema }
     }
+}
+
+/// Opens a store whose requests stop at these points, and pause there where the environment asks for it.
+async fn open_store(url: &str, points: Option<Arc<dyn PausePoints>>) -> PostgresStore {
+    let opened = match RandomPauses::from_environment(points) {
+        Some(points) => PostgresStore::open_store_with(url, points).await,
+        None => PostgresStore::open_store(url).await,
+    };
+    opened.expect("the store can be opened")
 }
 
 /// Waits for the store from a function that is not async, inside a runtime.
@@ -48,8 +59,7 @@ impl Harness for Postgres {
     fn reopen(&mut self) -> Later<'_, ()> {
         Box::pin(async {
             self.store.close_store().await;
-            self.store =
-                Arc::new(PostgresStore::open_store(&self.schema.store_url()).await.unwrap());
+            self.store = Arc::new(open_store(&self.schema.store_url(), None).await);
         })
     }
 }
@@ -58,7 +68,7 @@ impl ConnectHarness for Postgres {
     fn connect(&self, points: Arc<dyn PausePoints>) -> Arc<dyn Store> {
         // As long as a test may take: that one waits for the other is no error here.
         let url = format!("{}&lock_timeout=1h", self.schema.store_url());
-        let store = Arc::new(wait_for(PostgresStore::open_store_with(&url, points)).unwrap());
+        let store = Arc::new(wait_for(open_store(&url, Some(points))));
         self.connections.lock().unwrap().push(store.clone());
         store
     }
