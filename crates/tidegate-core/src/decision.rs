@@ -41,7 +41,7 @@ pub(crate) use claim::count_wanted;
 pub use claim::{Decision, Fill, complete_reply, fill_wants};
 pub(crate) use limits::count_opened;
 pub(crate) use orders::may_order;
-pub use orders::{ClaimOrder, OrderOutcome, TakenTask, claim_plain_row};
+pub use orders::{ClaimOrder, OrderOutcome, PlainClaim, TakenTask, claim_plain_row};
 use overlay::Overlay;
 pub(crate) use settle::{parent_failed, standing};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

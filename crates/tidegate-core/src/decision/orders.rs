@@ -40,10 +40,24 @@ impl ClaimOrder {
         self.begun.saturating_add(self.ahead)
     }
 
-    /// Whether the task at this place among those that it claims begins at once.
-    pub fn begins_at(&self, place: usize) -> bool {
-        place < self.begun as usize
+    /// The claim of the task at this place among those that it takes.
+    pub fn claim_at(&self, place: usize) -> PlainClaim {
+        let ClaimOrder { worker, request, now, .. } = *self;
+        PlainClaim { worker, request, at: now, begins: place < self.begun as usize }
     }
+}
+
+/// The claim of one plain row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlainClaim {
+    /// The worker that claims it.
+    pub worker: WorkerId,
+    /// The request.
+    pub request: RequestId,
+    /// Its time.
+    pub at: Timestamp,
+    /// Whether the task begins at once.
+    pub begins: bool,
 }
 
 /// The outcome of a claim order.
@@ -66,24 +80,21 @@ pub struct TakenTask {
     pub order: Timestamp,
 }
 
-/// The claim of a plain row. It is found nowhere among ready rows afterwards and has no alarm.
-///
-/// # Panics
-/// If the row is not ready.
-pub fn claim_plain_row(mut row: Row, order: &ClaimOrder, begins: bool) -> Row {
-    let State::Ready { due, .. } = row.life.state else { panic!("a plain row is ready") };
-    let worker = order.worker;
+/// Claims a plain row; `None` if it is not ready. It is found nowhere among ready rows afterwards and has no
+/// alarm.
+pub fn claim_plain_row(mut row: Row, claim: &PlainClaim) -> Option<Row> {
+    let PlainClaim { worker, request, at, begins } = *claim;
+    let State::Ready { due, .. } = row.life.state else { return None };
     let rules = &row.plan.task(row.index).rules;
     // As in any claim: the row was due by a clock that may be ahead of ours.
-    let claimed = row.life.next(rules, &Event::Claim { worker }, due.max(order.now));
+    let claimed = row.life.next(rules, &Event::Claim { worker }, due.max(at));
     let mut life = claimed.expect("a ready task can be claimed").into_life();
     if begins {
         let begin = Event::Begin { fence: life.fence };
-        let begun = life.next(rules, &begin, order.now);
-        life = begun.expect("a claimed task can begin").into_life();
+        life = life.next(rules, &begin, at).expect("a claimed task can begin").into_life();
     }
-    (row.life, row.request) = (life, order.request);
-    row
+    (row.life, row.request) = (life, request);
+    Some(row)
 }
 
 /// Whether the claim of a request can be left to the store, as far as the request says: it is not repeated,

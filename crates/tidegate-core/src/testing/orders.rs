@@ -2,7 +2,7 @@
 //! statement.
 
 use crate::Timestamp;
-use crate::decision::{ClaimOrder, OrderOutcome, TakenTask, claim_plain_row};
+use crate::decision::{ClaimOrder, OrderOutcome, PlainClaim, TakenTask, claim_plain_row};
 use crate::delta::{Delta, TaskWrite};
 use crate::memory::Memory;
 use crate::store::TaskKey;
@@ -59,7 +59,7 @@ impl Transaction for OrderTaker<'_> {
         memory.apply_delta(delta)?;
         let mut taken = Vec::with_capacity(found.len());
         for (place, (at, task)) in found.into_iter().enumerate() {
-            taken.push(memory.claim_row(order, order.begins_at(place), at, task));
+            taken.push(memory.claim_row(&order.claim_at(place), at, task));
         }
         Ok(Some(OrderOutcome { taken, has_more }))
     }
@@ -105,18 +105,12 @@ impl Memory {
     }
 
     /// Claims a plain row that is written.
-    fn claim_row(
-        &mut self,
-        order: &ClaimOrder,
-        begins: bool,
-        at: Timestamp,
-        task: TaskKey,
-    ) -> TakenTask {
-        let row = claim_plain_row(self.task_at(task).row.clone(), order, begins);
+    fn claim_row(&mut self, claim: &PlainClaim, order: Timestamp, task: TaskKey) -> TakenTask {
+        let row = claim_plain_row(self.task_at(task).row.clone(), claim).expect("it is ready");
         let head = self.head_of(row.run());
         let run = head.id;
         let write = TaskWrite {
-            place: row.place(head, order.now, Duration::ZERO),
+            place: row.place(head, claim.at, Duration::ZERO),
             queue: head.queue.clone(),
             row: row.clone(),
             is_run_ended: false,
@@ -125,6 +119,6 @@ impl Memory {
             is_plain: false,
         };
         self.write_task(write);
-        TakenTask { row, run, order: at }
+        TakenTask { row, run, order }
     }
 }
