@@ -18,9 +18,12 @@ pub(crate) use repair::reopen_runs;
 
 use crate::batch::{BatchIndex, BatchRows, Parameter, StatementBatch};
 use crate::error::Error;
+use crate::remembered::RowVersion;
 use crate::state::StoreState;
 use deadpool_postgres::Object;
+use std::collections::HashMap;
 use tidegate_core::delta::{Delta, MergedWrites};
+use tidegate_core::store::TaskKey;
 use tokio_postgres::types::ToSql;
 
 /// The end of a statement that raises an error where the rows of a common table expression are fewer or
@@ -77,7 +80,8 @@ impl QueuedDelta {
     }
 }
 
-/// Adds everything that a delta writes to a batch. Prepares the statements, and has plans, task groups
+/// Adds everything that a delta writes to a batch. Tasks with a version were not loaded: one that has
+/// another version by now fails the transaction. Prepares the statements, and has plans, task groups
 /// and limits numbered; nothing else is awaited.
 ///
 /// # Errors
@@ -86,6 +90,7 @@ pub(crate) async fn queue_delta(
     client: &Object,
     state: &StoreState,
     delta: &mut Delta,
+    versions: &HashMap<TaskKey, RowVersion>,
     batch: &mut StatementBatch,
 ) -> Result<QueuedDelta, Error> {
     if delta.records.len() > RECORDS_MAX {
@@ -99,7 +104,7 @@ pub(crate) async fn queue_delta(
             Some(queue.add_statement(RECORD_BASE, vec![Box::new(state.server.record_base)]).await?)
         }
     };
-    let moved_rows = queue.write_tasks(delta, &merged).await?;
+    let moved_rows = queue.write_tasks(delta, &merged, versions).await?;
     queue.write_records(delta, &merged).await?;
     queue.write_payloads(delta, &merged).await?;
     queue.write_pauses(&delta.pauses).await?;

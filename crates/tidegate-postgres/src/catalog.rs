@@ -13,6 +13,7 @@ use deadpool_postgres::{Object, Pool};
 use groups::GroupList;
 pub(crate) use groups::{KnownWorker, read_worker};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::WorkerId;
@@ -31,7 +32,7 @@ const QUEUES_MAX: usize = 64;
 const LIMITS_MAX: usize = 10_000;
 
 /// Numbers for tasks that a process takes at once.
-const NUMBER_BLOCK: i64 = 4_096;
+const NUMBER_BLOCK: i64 = 16_384;
 
 const FIND_PLAN: &str =
     "SELECT number FROM plan WHERE hash = $1 AND md5(body) = md5($2::bytea) AND body = $2::bytea";
@@ -73,8 +74,8 @@ const TAKE_NUMBERS: &str = "UPDATE number_block SET next = next + $1 WHERE name 
 pub(crate) struct NumberCatalog {
     pool: Pool,
     entries: Mutex<Entries>,
-    /// The numbers for tasks that are left of a block.
-    task_numbers: tokio::sync::Mutex<std::ops::Range<i64>>,
+    /// Held by a request that takes a block of numbers.
+    number_turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -86,6 +87,8 @@ struct Entries {
     limits: HashMap<i64, LimitKey>,
     limit_numbers: HashMap<LimitKey, i64>,
     workers: HashMap<WorkerId, Arc<KnownWorker>>,
+    /// The numbers for tasks that are left of a block.
+    task_numbers: Range<i64>,
 }
 
 /// A plan by the queues in which it was filed.
@@ -119,8 +122,7 @@ impl NumberedPlan {
 impl NumberCatalog {
     /// A catalog with connections of its own.
     pub(crate) fn new(pool: Pool) -> Self {
-        let task_numbers = tokio::sync::Mutex::new(0..0);
-        NumberCatalog { pool, entries: Mutex::default(), task_numbers }
+        NumberCatalog { pool, entries: Mutex::default(), number_turn: Default::default() }
     }
 
     fn lock_entries(&self) -> MutexGuard<'_, Entries> {
@@ -289,22 +291,52 @@ impl NumberCatalog {
     /// # Errors
     /// The store's own.
     pub(crate) async fn take_task_numbers(&self, count: u32) -> Result<i64, Error> {
-        let count = i64::from(count);
-        let mut left = self.task_numbers.lock().await;
-        if left.end - left.start >= count {
-            let first = left.start;
-            left.start += count;
-            return Ok(first);
+        if i64::from(count) >= NUMBER_BLOCK {
+            // A run that is larger than a block gets numbers of its own, and the rest of the block stays.
+            return Ok(self.take_number_block(count.into()).await?.start);
         }
+        loop {
+            if let Some(first) = self.take_prepared_numbers(count) {
+                return Ok(first);
+            }
+            self.prepare_task_numbers(count).await?;
+        }
+    }
+
+    /// Takes a new block of numbers if fewer than these are left of the last one.
+    ///
+    /// # Errors
+    /// The store's own.
+    pub(crate) async fn prepare_task_numbers(&self, count: u32) -> Result<(), Error> {
+        let is_left = |left: &Range<i64>| left.end - left.start >= i64::from(count);
+        if is_left(&self.lock_entries().task_numbers) {
+            return Ok(());
+        }
+        // The requests that find too few numbers at the same time share one block.
+        let _turn = self.number_turn.lock().await;
+        if !is_left(&self.lock_entries().task_numbers) {
+            let block = self.take_number_block(NUMBER_BLOCK.max(count.into())).await?;
+            self.lock_entries().task_numbers = block;
+        }
+        Ok(())
+    }
+
+    /// The first of this many numbers in a row, if as many are left of the last block.
+    pub(crate) fn take_prepared_numbers(&self, count: u32) -> Option<i64> {
+        let left = &mut self.lock_entries().task_numbers;
+        let first = left.start;
+        if left.end - first < i64::from(count) {
+            return None;
+        }
+        left.start += i64::from(count);
+        Some(first)
+    }
+
+    async fn take_number_block(&self, count: i64) -> Result<Range<i64>, Error> {
         let client = self.take_connection().await?;
         let statement = client.prepare_cached(TAKE_NUMBERS).await?;
-        // A run that is larger than a block gets numbers of its own, and the rest of the block stays.
-        let taken = count.max(NUMBER_BLOCK);
-        let first: i64 = client.query_one(&statement, &[&taken]).await?.try_get(0)?;
-        if count < NUMBER_BLOCK {
-            *left = first + count..first + taken;
-        }
-        Ok(first)
+        let first: i64 = client.query_one(&statement, &[&count]).await?.try_get(0)?;
+        Ok(first..first + count)
     }
 }
 

@@ -12,10 +12,12 @@
 mod apply;
 mod batch;
 mod catalog;
+mod clock;
 mod columns;
 mod config;
 mod error;
 mod explain;
+mod guess;
 mod in_place;
 mod items;
 mod limits;
@@ -31,6 +33,7 @@ mod prune;
 #[cfg(test)]
 mod query_plans;
 mod records;
+mod remembered;
 mod request;
 mod rows;
 mod snapshot;

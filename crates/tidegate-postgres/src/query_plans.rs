@@ -6,7 +6,9 @@
 mod postgres {
     use crate::config::PostgresConfig;
     use crate::open::open_server;
-    use crate::{apply, in_place, items, limits, others, pauses, records, rows, views, waits};
+    use crate::{
+        apply, guess, in_place, items, limits, others, pauses, records, rows, views, waits,
+    };
     use deadpool_postgres::Object;
     use tidegate_testkit::PostgresSchema;
     use tokio_postgres::SimpleQueryMessage;
@@ -133,6 +135,7 @@ mod postgres {
             items::STATEMENTS,
             others::STATEMENTS,
             pauses::STATEMENTS,
+            guess::STATEMENTS,
         ];
         check_states(async |client, state| {
             for (name, sql) in statements.iter().copied().flatten() {

@@ -7,22 +7,28 @@
 //! asked for so far; after [`MISSES_MAX`] such rounds it has the store to itself, where the order does not
 //! matter.
 //!
-//! Nothing is written before the decision: its rows and the commit are one trip.
+//! Nothing is written before the decision: its rows and the commit are one trip. The usual request of a
+//! worker has no other: it is decided by what is remembered, and checked where it is written (`guess.rs`).
 
 use crate::apply;
 use crate::batch::StatementBatch;
+use crate::columns::to_timestamp;
 use crate::error::Error;
+use crate::guess::{CHECK_GUESS, CHECK_VERSIONS, Guess, guess_decision};
 use crate::loader::{RowLocks, WantLoader};
+use crate::remembered::RowVersion;
 use crate::state::StoreState;
 use deadpool_postgres::Object;
 use futures_util::future::join;
-use std::collections::HashSet;
-use std::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 use tidegate_core::decision::{self, Decision, Fill, complete_reply, fill_wants};
+use tidegate_core::delta::Delta;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::{Operation, Reply, Request, Scope, TaskKey};
 use tidegate_core::wakeup::Wakeups;
 use tidegate_core::want::{Foresight, Known, Loaded, Want};
+use tokio_postgres::Row;
 
 /// Rounds in which a decision asked for an earlier lock, before it gets the store to itself.
 const MISSES_MAX: u32 = 5;
@@ -33,6 +39,10 @@ const CONFLICTS_MAX: u32 = 100;
 
 /// The longest pause before a transaction is tried again after a conflict.
 const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// The transaction, if it has written anything, and the time.
+const CLOSE: &str = "SELECT pg_current_xact_id_if_assigned()::text::int8, \
+     (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
 /// Everything that the rounds of a request have asked for so far, each want once.
 #[derive(Default)]
@@ -77,9 +87,15 @@ pub(crate) async fn answer_request(state: &StoreState, request: &Request) -> Res
     let mut mode = LockMode { is_exclusive: is_rare(request), has_edges: false };
     let mut misses = 0;
     let mut conflicts = 0;
+    let mut guess = guess_decision(state, request).await;
     loop {
         let client = state.take_connection().await?;
-        match try_request(state, &client, request, &list, mode).await {
+        let is_guess = guess.is_some();
+        let round = match guess.take() {
+            Some(guess) => commit_guess(state, &client, request, guess).await,
+            None => try_request(state, &client, request, &list, mode).await,
+        };
+        match round {
             Ok(Round::Committed(answered)) => {
                 drop(client);
                 let (reply, wakeups) = *answered;
@@ -92,6 +108,11 @@ pub(crate) async fn answer_request(state: &StoreState, request: &Request) -> Res
                 mode.has_edges |= needs_edges;
                 mode.is_exclusive |= misses > MISSES_MAX;
                 roll_back(client).await;
+            }
+            // Another transaction was faster, or what was guessed did not hold: rows are loaded now.
+            Err(error) if is_guess && error.is_conflict() => {
+                roll_back(client).await;
+                state.count_conflict(&error);
             }
             Err(error) => {
                 roll_back(client).await;
@@ -159,7 +180,11 @@ async fn try_request(
     }
     loop {
         match decision::decide(request, Known::new(), &mut attempt.known) {
-            Ok(decision) => return attempt.commit_decision(decision).await,
+            Ok(decision) => {
+                let batch = StatementBatch::default();
+                let versions = HashMap::new();
+                return commit_decision(state, client, request, decision, &versions, batch).await;
+            }
             Err(missed) => {
                 let wants = attempt.foresight.next_wants(missed);
                 if let Some(again) = attempt.load_in_place(wants).await? {
@@ -174,17 +199,8 @@ impl RequestAttempt<'_> {
     /// Begins the transaction, takes its advisory locks, and loads everything that was asked for so far:
     /// one trip.
     async fn begin_transaction(&mut self, list: &WantList) -> Result<Option<Round>, Error> {
-        let mut batch = StatementBatch::default();
-        batch.add_statement(self.client.prepare_cached("BEGIN").await?, Vec::new());
-        for (key, is_exclusive) in self.find_advisory_locks().await? {
-            let lock = if is_exclusive {
-                "SELECT pg_advisory_xact_lock($1)"
-            } else {
-                "SELECT pg_advisory_xact_lock_shared($1)"
-            };
-            let lock = self.client.prepare_cached(lock).await?;
-            batch.add_statement(lock, vec![Box::new(key)]);
-        }
+        let RequestAttempt { state, client, request, mode, .. } = self;
+        let batch = queue_locks(state, client, request, *mode).await?;
         let mut first = WantList::default();
         first.add_wants(self.foresight.first_wants());
         first.add_wants(list.wants.iter().cloned());
@@ -195,27 +211,6 @@ impl RequestAttempt<'_> {
         self.locks.note_wants(&first.wants);
         let joined = self.add_answers(loaded?);
         self.load_in_place(joined).await
-    }
-
-    /// The advisory locks of the request, in order, each with whether it is exclusive.
-    async fn find_advisory_locks(&self) -> Result<Vec<(i64, bool)>, Error> {
-        let store = self.state.server.store_id;
-        let mut locks = vec![(store, self.mode.is_exclusive)];
-        // The lock of a dead worker is exclusive: requests that it has sent come to their end before.
-        // So is that of a request that is sent again, which so waits for its first try.
-        let mut workers: Vec<(WorkerId, bool)> = Vec::new();
-        workers.extend(self.request.worker.map(|worker| (worker, self.request.again)));
-        workers.extend(self.request.recover.map(|dead| (dead, true)));
-        workers.sort_unstable_by_key(|(worker, _)| *worker);
-        for (worker, is_exclusive) in workers {
-            // A worker without a row has no requests under way either.
-            let known = self.state.catalog.find_worker(worker).await?;
-            locks.extend(known.map(|known| (known.id, is_exclusive)));
-        }
-        if self.mode.has_edges {
-            locks.push((store.wrapping_add(1), true));
-        }
-        Ok(locks)
     }
 
     /// Loads wants and those that follow from their answers, level by level; or says that the
@@ -251,54 +246,129 @@ impl RequestAttempt<'_> {
         following
     }
 
-    /// Applies a decision, reads the rows that the reply is filled with, and commits: one trip.
-    async fn commit_decision(self, decision: Decision) -> Result<Round, Error> {
-        let RequestAttempt { state, client, request, .. } = self;
-        let Decision { mut delta, mut reply, fill, .. } = decision;
-        let points = state.points.as_deref();
-        if let Some(points) = points {
-            points.before_apply();
-        }
-        let wakeups = Wakeups::of_delta(&delta);
-        let is_repair = |operation: &Operation| matches!(operation, Operation::Repair(_));
-        if request.operations.iter().any(is_repair) {
-            apply::reopen_runs(client, &delta).await?;
-        }
-        let mut batch = StatementBatch::default();
-        let queued = apply::queue_delta(client, state, &mut delta, &mut batch).await?;
-        let wants = fill_wants(&reply, &fill);
-        let commit = client.prepare_cached("COMMIT").await?;
-        let reads = WantLoader::new(client, &state.catalog, RowLocks::None);
-        let send = join(batch.send_all(client), reads.load_wants(&wants));
-        let (written, filled, committed) = if let Some(points) = points {
-            let (written, filled) = state.watch_blocked(client, send).await;
-            let (written, filled) = (written?, filled?);
-            points.before_commit();
-            (Ok(written), Ok(filled), client.query(&commit, &[]).await)
-        } else {
-            let ((written, filled), committed) = join(send, client.query(&commit, &[])).await;
-            (written, filled, committed)
-        };
-        // After a statement that failed, the commit was a rollback; unless the connection is lost,
-        // in which case it is unknown.
-        let mut written = written.map_err(Error::after_commit)?;
-        committed.map_err(Error::after_commit)?;
-        state.watcher.note_moved_rows(queued.moved_rows);
-        queued.number_records(&mut written, &mut delta)?;
-        reply.records = delta.records;
-        let mut answers = Known::new();
-        for (want, loaded) in filled.map_err(Error::of_unknown_outcome)? {
-            answers.add_answer(want, loaded);
-        }
-        fill_reply(&reads, &mut reply, &fill, answers).await.map_err(Error::of_unknown_outcome)?;
-        Ok(Round::Committed(Box::new((reply, wakeups))))
-    }
-
     fn pause_before_load(&self, wants: &[Want]) {
         if let (Some(points), Some(want)) = (&self.state.points, wants.first()) {
             points.before_load(want);
         }
     }
+}
+
+/// A batch with the beginning of a transaction and the advisory locks of a request, in order.
+async fn queue_locks(
+    state: &StoreState,
+    client: &Object,
+    request: &Request,
+    mode: LockMode,
+) -> Result<StatementBatch, Error> {
+    let store = state.server.store_id;
+    let mut locks = vec![(store, mode.is_exclusive)];
+    // The lock of a dead worker is exclusive: requests that it has sent come to their end before.
+    // So is that of a request that is sent again, which so waits for its first try.
+    let mut workers: Vec<(WorkerId, bool)> = Vec::new();
+    workers.extend(request.worker.map(|worker| (worker, request.again)));
+    workers.extend(request.recover.map(|dead| (dead, true)));
+    workers.sort_unstable_by_key(|(worker, _)| *worker);
+    for (worker, is_exclusive) in workers {
+        // A worker without a row has no requests under way either.
+        let known = state.catalog.find_worker(worker).await?;
+        locks.extend(known.map(|known| (known.id, is_exclusive)));
+    }
+    if mode.has_edges {
+        locks.push((store.wrapping_add(1), true));
+    }
+    let mut batch = StatementBatch::default();
+    batch.add_statement(client.prepare_cached("BEGIN").await?, Vec::new());
+    for (key, is_exclusive) in locks {
+        let lock = if is_exclusive {
+            "SELECT pg_advisory_xact_lock($1)"
+        } else {
+            "SELECT pg_advisory_xact_lock_shared($1)"
+        };
+        batch.add_statement(client.prepare_cached(lock).await?, vec![Box::new(key)]);
+    }
+    Ok(batch)
+}
+
+/// Checks and applies a decision that was made without a trip, and commits: one trip.
+async fn commit_guess(
+    state: &StoreState,
+    client: &Object,
+    request: &Request,
+    guess: Guess,
+) -> Result<Round, Error> {
+    let mode = LockMode { is_exclusive: false, has_edges: false };
+    let mut batch = queue_locks(state, client, request, mode).await?;
+    let check = client.prepare_cached(CHECK_GUESS).await?;
+    batch.add_statement(check, guess.check_parameters());
+    let (tasks, versions) = guess.unwritten_rows();
+    if !tasks.is_empty() {
+        let check = client.prepare_cached(CHECK_VERSIONS).await?;
+        batch.add_statement(check, vec![Box::new(tasks), Box::new(versions)]);
+    }
+    let Guess { decision, versions, .. } = guess;
+    commit_decision(state, client, request, decision, &versions, batch).await
+}
+
+/// Applies a decision behind the statements of a batch, reads the rows that the reply is filled with, and
+/// commits: one trip. Rows with a version are not written if they have another one by now.
+async fn commit_decision(
+    state: &StoreState,
+    client: &Object,
+    request: &Request,
+    decision: Decision,
+    versions: &HashMap<TaskKey, RowVersion>,
+    mut batch: StatementBatch,
+) -> Result<Round, Error> {
+    let Decision { mut delta, mut reply, fill, .. } = decision;
+    let points = state.points.as_deref();
+    if let Some(points) = points {
+        points.before_apply();
+    }
+    let wakeups = Wakeups::of_delta(&delta);
+    let is_repair = |operation: &Operation| matches!(operation, Operation::Repair(_));
+    if request.operations.iter().any(is_repair) {
+        apply::reopen_runs(client, &delta).await?;
+    }
+    let queued = apply::queue_delta(client, state, &mut delta, versions, &mut batch).await?;
+    let closing = batch.add_statement(client.prepare_cached(CLOSE).await?, Vec::new());
+    let wants = fill_wants(&reply, &fill);
+    let commit = client.prepare_cached("COMMIT").await?;
+    let reads = WantLoader::new(client, &state.catalog, RowLocks::None);
+    let send = join(batch.send_all(client), reads.load_wants(&wants));
+    let (written, filled, committed) = if let Some(points) = points {
+        let (written, filled) = state.watch_blocked(client, send).await;
+        let (written, filled) = (written?, filled?);
+        points.before_commit();
+        (Ok(written), Ok(filled), client.query(&commit, &[]).await)
+    } else {
+        let ((written, filled), committed) = join(send, client.query(&commit, &[])).await;
+        (written, filled, committed)
+    };
+    // After a statement that failed, the commit was a rollback; unless the connection is lost,
+    // in which case it is unknown.
+    let mut written = written.map_err(Error::after_commit)?;
+    committed.map_err(Error::after_commit)?;
+    state.watcher.note_moved_rows(queued.moved_rows);
+    queued.number_records(&mut written, &mut delta)?;
+    let version = read_closing(state, &written.take_rows(closing))?;
+    let Delta { records, tasks, .. } = delta;
+    state.remembered.note_writes(tasks, version);
+    reply.records = records;
+    let mut answers = Known::new();
+    for (want, loaded) in filled.map_err(Error::of_unknown_outcome)? {
+        answers.add_answer(want, loaded);
+    }
+    fill_reply(&reads, &mut reply, &fill, answers).await.map_err(Error::of_unknown_outcome)?;
+    state.next_alarm.set(reply.alarm);
+    Ok(Round::Committed(Box::new((reply, wakeups))))
+}
+
+/// Reads the answer of [`CLOSE`]: the version of the rows that were written.
+fn read_closing(state: &StoreState, rows: &[Row]) -> Result<Option<RowVersion>, Error> {
+    let row = rows.first().expect("it returns a row");
+    let transaction: Option<i64> = row.try_get(0)?;
+    state.clock.note_time(to_timestamp(row.try_get(1)?), Instant::now());
+    Ok(transaction.map(RowVersion::of_transaction))
 }
 
 /// Completes a reply. Rows that were not foreseen are read after the commit: inputs do not change.

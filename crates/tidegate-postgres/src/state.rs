@@ -2,9 +2,11 @@
 
 use crate::PostgresConfig;
 use crate::catalog::NumberCatalog;
+use crate::clock::ServerClock;
 use crate::error::Error;
 use crate::notifier::{Notifier, WakeupInboxes};
 use crate::open::{OpenedServer, open_server};
+use crate::remembered::RememberedRows;
 use crate::watcher::TableWatcher;
 use crate::workers::Workers;
 use deadpool_postgres::Object;
@@ -12,6 +14,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_core::Timestamp;
 use tidegate_core::testing::PausePoints;
 
 /// How often a test looks whether another transaction holds its request up.
@@ -24,6 +27,10 @@ pub(crate) struct StoreState {
     pub(crate) workers: Workers,
     pub(crate) notifier: Notifier,
     pub(crate) watcher: TableWatcher,
+    pub(crate) clock: ServerClock,
+    pub(crate) remembered: RememberedRows,
+    /// The next alarm as the last request has found it.
+    pub(crate) next_alarm: Cell<Option<Timestamp>>,
     pub(crate) points: Option<Arc<dyn PausePoints>>,
     conflicts: Cell<u64>,
 }
@@ -42,6 +49,9 @@ impl StoreState {
             workers: Workers::new(server.clone(), inboxes),
             notifier,
             watcher: TableWatcher::start_watching(server.clone()),
+            clock: ServerClock::default(),
+            remembered: RememberedRows::default(),
+            next_alarm: Cell::new(None),
             points,
             conflicts: Cell::new(0),
             server,

@@ -8,6 +8,7 @@ use super::{DeltaQueue, make_column, must_match, record_base, replace_nul};
 use crate::batch::Parameter;
 use crate::columns::Uuid;
 use crate::error::Error;
+use crate::remembered::RowVersion;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidegate_core::delta::{Delta, MergedWrites, TaskWrite};
@@ -38,6 +39,17 @@ const INSERT_TASKS: &str = concat!(
      run, input, queue, weight, is_top)"
 );
 
+/// A row that was remembered is as it was then. The others are locked, and have no version.
+macro_rules! has_version {
+    () => {
+        "(given.version IS NULL OR t.xmin = given.version)"
+    };
+}
+
+/// Locks the tasks $1, in the order of their numbers.
+const LOCK_TASKS: &str = "WITH locked AS (SELECT 1 FROM task AS t WHERE t.number = ANY($1::int8[]) \
+     ORDER BY t.number FOR UPDATE) SELECT count(*) FROM locked";
+
 /// Plan, group, index, id and input of a row never change.
 const UPDATE_TASKS: &str = concat!(
     "WITH updated AS (UPDATE task AS t SET request = given.request, fence = given.fence, \
@@ -45,9 +57,11 @@ const UPDATE_TASKS: &str = concat!(
      worker = given.worker, claim_order = given.claim_order, alarm = given.alarm, \
      blocked_on = given.blocked_on, lifecycle = given.lifecycle, run = COALESCE(given.run, t.run) \
      FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int2[], $5::int2[], $6::bool[], $7::int8[], \
-     $8::int8[], $9::int8[], $10::int8[], $11::bytea[], $12::bytea[]) AS given (number, request, \
-     fence, state, eligibility, is_plain, worker, claim_order, alarm, blocked_on, lifecycle, run) \
-     WHERE t.number = given.number RETURNING 1)",
+     $8::int8[], $9::int8[], $10::int8[], $11::bytea[], $12::bytea[], $13::xid[]) AS given (number, \
+     request, fence, state, eligibility, is_plain, worker, claim_order, alarm, blocked_on, lifecycle, \
+     run, version) WHERE t.number = given.number AND ",
+    has_version!(),
+    " RETURNING 1)",
     must_match!("updated")
 );
 
@@ -56,8 +70,8 @@ macro_rules! given_ends {
     () => {
         "WITH given AS (SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int2[], \
          $5::int8[], $6::int2[], $7::int8[], $8::bytea[], $9::bytea[], $10::int8[], $11::bytea[], \
-         $12::bytea[]) AS given (number, request, fence, state, ordinal, record_kind, ended_at, \
-         lifecycle, ending, run_ended_at, run, output)), "
+         $12::bytea[], $14::xid[]) AS given (number, request, fence, state, ordinal, record_kind, \
+         ended_at, lifecycle, ending, run_ended_at, run, output, version)), "
     };
 }
 
@@ -65,8 +79,9 @@ macro_rules! given_ends {
 macro_rules! move_rows {
     () => {
         concat!(
-            "gone AS (DELETE FROM task AS t USING given WHERE t.number = given.number \
-             RETURNING t.number, given.request, given.fence, t.plan, t.task_group, t.idx, \
+            "gone AS (DELETE FROM task AS t USING given WHERE t.number = given.number AND ",
+            has_version!(),
+            " RETURNING t.number, given.request, given.fence, t.plan, t.task_group, t.idx, \
              given.state, given.ordinal, given.record_kind, given.ended_at, given.lifecycle, \
              given.ending, t.run_id, t.run_number, given.run_ended_at, given.run, t.input, \
              given.output), \
@@ -156,6 +171,8 @@ struct NumberedWrite<'d> {
     end: Option<(usize, &'d Record)>,
     output: Option<&'d Bytes>,
     input: Option<&'d Bytes>,
+    /// That of a row that was not loaded.
+    version: Option<RowVersion>,
 }
 
 impl NumberedWrite<'_> {
@@ -184,6 +201,7 @@ impl DeltaQueue<'_> {
         &mut self,
         delta: &Delta,
         merged: &MergedWrites,
+        versions: &HashMap<TaskKey, RowVersion>,
     ) -> Result<u64, Error> {
         self.insert_keys(&delta.tasks).await?;
         let mut new = Vec::new();
@@ -191,7 +209,7 @@ impl DeltaQueue<'_> {
         let mut updated = Vec::new();
         let mut ended = Vec::new();
         let mut settled = Vec::new();
-        for write in self.number_writes(delta, merged).await? {
+        for write in self.number_writes(delta, merged, versions).await? {
             let rows = match (write.write.is_final, write.write.is_new) {
                 (false, true) => &mut new,
                 (false, false) => &mut updated,
@@ -201,13 +219,13 @@ impl DeltaQueue<'_> {
             };
             rows.push(write);
         }
-        if !ended.is_empty() {
-            let ends = self.make_ends(&ended);
-            self.add_statement(MOVE_ENDED, ends).await?;
-        }
-        if !settled.is_empty() {
-            let ends = self.make_ends(&settled);
-            self.add_statement(SETTLE_ENDED, ends).await?;
+        self.lock_in_order([&ended, &settled, &updated]).await?;
+        for (sql, rows) in [(MOVE_ENDED, &ended), (SETTLE_ENDED, &settled)] {
+            if !rows.is_empty() {
+                let mut ends = self.make_ends(rows);
+                ends.push(make_column(rows, |row| row.version));
+                self.add_statement(sql, ends).await?;
+            }
         }
         if !updated.is_empty() {
             self.add_statement(UPDATE_TASKS, make_updates(&updated)).await?;
@@ -228,6 +246,20 @@ impl DeltaQueue<'_> {
             self.add_statement(INSERT_ENDED, ends).await?;
         }
         Ok((ended.len() + settled.len()) as u64)
+    }
+
+    /// Locks rows that were not loaded, where they are written by more than one statement: each of them
+    /// locks its own rows by number, but all together would not.
+    async fn lock_in_order(&mut self, written: [&[NumberedWrite<'_>]; 3]) -> Result<(), Error> {
+        let is_one = written.iter().filter(|rows| !rows.is_empty()).count() <= 1;
+        let rows = written.into_iter().flatten().filter(|row| row.version.is_some());
+        let mut tasks: Vec<i64> = rows.map(|row| row.write.row.key.0).collect();
+        if is_one || tasks.is_empty() {
+            return Ok(());
+        }
+        tasks.sort_unstable();
+        self.add_statement(LOCK_TASKS, vec![Box::new(tasks)]).await?;
+        Ok(())
     }
 
     async fn insert_keys(&mut self, writes: &[TaskWrite]) -> Result<(), Error> {
@@ -253,6 +285,7 @@ impl DeltaQueue<'_> {
         &self,
         delta: &'d Delta,
         merged: &MergedWrites,
+        versions: &HashMap<TaskKey, RowVersion>,
     ) -> Result<Vec<NumberedWrite<'d>>, Error> {
         let catalog = &self.state.catalog;
         let mut numbered = Vec::with_capacity(delta.tasks.len());
@@ -269,6 +302,7 @@ impl DeltaQueue<'_> {
                 end: merged.find_end(delta, row.key),
                 output: merged.find_output(delta, row.key),
                 input: merged.find_input(delta, row.key),
+                version: versions.get(&row.key).copied(),
             };
             if write.is_new {
                 let is_last = |(plan, of_queue, _): &(_, _, _)| {
@@ -401,6 +435,7 @@ fn make_updates(rows: &[NumberedWrite<'_>]) -> Vec<Parameter> {
         make_column(rows, |row| row.blocked_on),
         make_column(rows, |row| pack_lifecycle(&row.write.row)),
         make_column(rows, NumberedWrite::packed_run),
+        make_column(rows, |row| row.version),
     ]
 }
 
@@ -433,6 +468,7 @@ fn make_inserts(rows: &[NumberedWrite<'_>]) -> Vec<Parameter> {
 /// All statements, by name.
 #[cfg(test)]
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("LOCK_TASKS", LOCK_TASKS),
     ("INSERT_TASKS", INSERT_TASKS),
     ("UPDATE_TASKS", UPDATE_TASKS),
     ("MOVE_ENDED", MOVE_ENDED),

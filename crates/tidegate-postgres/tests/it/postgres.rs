@@ -6,5 +6,6 @@ mod open;
 mod proxy;
 mod support;
 mod tls;
+mod trips;
 mod trouble;
 mod workers;
