@@ -11,6 +11,7 @@
 //! stop, leaves word for that worker ([`Told`]).
 
 mod cascade;
+mod changed;
 mod children;
 mod claim;
 mod limits;
@@ -37,6 +38,7 @@ use crate::store::{
 };
 use crate::want::{Known, Loader, LookUps, ServedTasks};
 use crate::{RunId, Timestamp};
+use changed::ChangedTasks;
 pub(crate) use claim::count_wanted;
 pub use claim::{Decision, Fill, complete_reply, fill_wants};
 pub(crate) use limits::count_opened;
@@ -87,7 +89,8 @@ pub fn decide<L: Loader>(
         runs: Vec::new(),
         task_at: KeyMap::default(),
         new_keys: HashMap::new(),
-        new_items: Vec::new(),
+        changed: ChangedTasks::default(),
+        new_items: HashMap::new(),
         waiting: HashMap::new(),
         inputs: Vec::new(),
         limits: BTreeMap::new(),
@@ -147,10 +150,12 @@ struct Taking<'t, L> {
     /// The runs they belong to.
     runs: Vec<Run<'t>>,
     task_at: KeyMap<TaskKey, usize>,
+    /// The tasks that have changed.
+    changed: ChangedTasks,
     /// Idempotency keys given out in this request.
     new_keys: HashMap<(Arc<str>, &'t str, &'t str), RunKey>,
     /// Runs that tasks have begun in this request.
-    new_items: Vec<(RunId, usize)>,
+    new_items: HashMap<RunId, usize>,
     /// By queue, how many runs wait, with those of this request; counted up to the bound.
     waiting: HashMap<Arc<str>, i64>,
     /// What the bodies of claimed tasks are given, in the order of the answer's.
@@ -294,8 +299,9 @@ impl<'t, L: Loader> Taking<'t, L> {
             let at = self.task(task)?.expect("what has an alarm exists");
             let stood_still = self.stood_still(at)?;
             // Also where no clock has run out: it has another place from now on.
+            self.mark_changed(at);
             let task = &mut self.tasks[at];
-            (task.dirty, task.stood_still) = (true, stood_still);
+            task.stood_still = stood_still;
             let woken = matches!(task.row.life.state, State::Parked { wake: Some(wake), .. } if wake <= now);
             if !self.step(at, &Event::Clock { stood_still })? && woken {
                 self.step(at, &Event::Wake)?;
@@ -360,11 +366,11 @@ impl<'t, L: Loader> Taking<'t, L> {
         let now = self.now;
         let run = self.tasks[at].run;
         self.make_record(at, event, &life, error);
+        self.mark_changed(at);
         let task = &mut self.tasks[at];
         let was = std::mem::replace(&mut task.row.life, life);
         let life = &task.row.life;
         let kind = life.state.kind();
-        task.dirty = true;
         // By its request a worker's own word is known again; that it is to stop is not its word.
         if !matches!(event, Event::Stop { .. }) {
             task.row.request = self.request.id;
@@ -377,13 +383,15 @@ impl<'t, L: Loader> Taking<'t, L> {
         // Whoever runs may still have to wait for limits that it had given back.
         let runs_on =
             matches!((&was.state, &life.state), (State::Running { .. }, State::Running { .. }));
-        task.row.behind = task.row.behind.take().filter(|_| runs_on);
         if let (true, &State::Running { worker, .. }) = (behind_its_back, &was.state) {
             let told = Told { task: task.row.key, fence: life.fence, worker, kind };
             self.answer.told.push(told);
             if self.request.worker != Some(worker) {
                 self.rows.notify_worker(worker, told.task);
             }
+        }
+        if !runs_on {
+            self.set_behind(at, None);
         }
         self.keep_limits(at, &was)?;
         if let Kind::Failed | Kind::TimedOut = kind {
@@ -453,7 +461,7 @@ impl<'t, L: Loader> Taking<'t, L> {
 
     fn find(&mut self, id: RunId) -> Result<Option<usize>, L::Stop> {
         // What was begun in this request is not among the rows yet.
-        if let Some(&(_, run)) = self.new_items.iter().find(|(new, _)| *new == id) {
+        if let Some(&run) = self.new_items.get(&id) {
             return Ok(Some(run));
         }
         match self.rows.load_run(id)? {
@@ -502,8 +510,9 @@ impl<'t, L: Loader> Taking<'t, L> {
     }
 
     fn head_mut(&mut self, run: usize) -> &mut Head {
-        let first = &mut self.tasks[self.runs[run].first];
-        first.dirty = true;
+        let first = self.runs[run].first;
+        self.mark_changed(first);
+        let first = &mut self.tasks[first];
         first.row.head.as_mut().expect("the first task of a run carries its head")
     }
 

@@ -53,9 +53,8 @@ impl<L: Loader> Taking<'_, L> {
         self.head_mut(run).paused_at = pauses.then_some(self.now);
         for &at in &*self.whole(run)? {
             // Its place depends on it.
-            let task = &mut self.tasks[at];
-            if task.row.life.state.kind() == Kind::Ready {
-                (task.dirty, task.row.behind) = (true, None);
+            if self.tasks[at].row.life.state.kind() == Kind::Ready {
+                self.set_behind(at, None);
                 self.lets_others_through(at)?;
             }
             let children = self.children(at)?;

@@ -208,19 +208,13 @@ impl<L: Loader> Taking<'_, L> {
                 found.extend(stored);
                 return Ok((found, cut));
             }
-            max = wanted.saturating_add(self.count_changed());
+            max = wanted.saturating_add(self.changed.count_ready());
         }
     }
 
     /// Whether a task was looked at and has changed.
     pub(super) fn is_dirty(&self, task: TaskKey) -> bool {
         self.task_at.get(&task).is_some_and(|&at| self.tasks[at].dirty)
-    }
-
-    /// How many stored tasks have changed.
-    pub(super) fn count_changed(&self) -> u32 {
-        let is_changed = |task: &&Task| task.dirty && self.runs[task.run].new.is_none();
-        self.tasks.iter().filter(is_changed).count() as u32
     }
 
     /// A claimed task. The inputs of its body are filled in when everything is written.

@@ -10,7 +10,7 @@
 //! takes what it needs as soon as that is there: what was begun is finished first, and a worker that
 //! has no room for another start is not waited for.
 
-use super::{Taking, Task};
+use super::Taking;
 use crate::Timestamp;
 use crate::delta::RateEvent;
 use crate::lifecycle::{Kind, Life, State};
@@ -162,8 +162,7 @@ impl<L: Loader> Taking<'_, L> {
     }
 
     fn stand_behind(&mut self, at: usize, limit: &LimitKey, order: Timestamp) {
-        let task = &mut self.tasks[at];
-        (task.row.behind, task.dirty) = (Some((limit.clone(), order)), true);
+        self.set_behind(at, Some((limit.clone(), order)));
     }
 
     /// A task has changed: what it does not hold any more is there for others.
@@ -242,8 +241,9 @@ impl<L: Loader> Taking<'_, L> {
         for (limit, units) in &wanted {
             self.take_one(at, limit, *units)?;
         }
-        let task = &mut self.tasks[at];
-        task.dirty |= task.row.behind.take().is_some();
+        if self.tasks[at].row.behind.is_some() {
+            self.set_behind(at, None);
+        }
         Ok(true)
     }
 
@@ -294,8 +294,7 @@ impl<L: Loader> Taking<'_, L> {
                 continue;
             }
             opened.insert(lane, (count + 1, before.saturating_add(units)));
-            let task = &mut self.tasks[at];
-            (task.row.behind, task.dirty) = (None, true);
+            self.set_behind(at, None);
         }
         // There may be more than a request lets through.
         let is_cut = |(count, before): &(u32, u32)| *count >= OPEN_MAX && *before < room.units;
@@ -308,19 +307,11 @@ impl<L: Loader> Taking<'_, L> {
     /// Tasks that stand behind a limit, as the request has made them: of each lane at least the first
     /// `max`; in order.
     pub(super) fn behind(&mut self, limit: &LimitKey, max: u32) -> Result<Vec<usize>, L::Stop> {
-        let own = |task: &Task| match &task.row.behind {
-            Some((behind, order)) if task.dirty && behind == limit => Some((*order, task.row.key)),
-            _ => None,
-        };
-        let mut behind: Vec<_> = self.tasks.iter().filter_map(own).collect();
-        let mut stored = self.rows.load_blocked_tasks(limit, max)?;
-        if stored.iter().any(|(_, task)| self.is_dirty(*task)) {
-            // Those that changed in this request are found as they were, and others stand behind them.
-            let max = max.saturating_add(self.count_changed());
-            stored = self.rows.load_blocked_tasks(limit, max)?;
-            stored.retain(|(_, task)| !self.is_dirty(*task));
-        }
-        behind.extend(stored);
+        // Those that changed in this request are found as they were, and others stand behind them.
+        let max = max.saturating_add(self.changed.count_blocked(limit));
+        let mut behind = self.rows.load_blocked_tasks(limit, max)?;
+        behind.retain(|(_, task)| !self.is_dirty(*task));
+        behind.extend(self.changed.list_blocked(limit));
         behind.sort_unstable();
         behind.into_iter().map(|(_, task)| self.existing(task)).collect()
     }
@@ -386,10 +377,7 @@ impl<L: Loader> Taking<'_, L> {
             };
         }
         self.freed.extend(self.rows.load_blocked_keys(limit.name())?);
-        let behind = self.tasks.iter().filter_map(|task| task.row.behind.as_ref());
-        let behind =
-            behind.map(|(behind, _)| behind).filter(|behind| *behind.name == *limit.name());
-        self.freed.extend(behind.cloned());
+        self.freed.extend(self.changed.list_blocked_keys(limit.name()));
         Ok(OperationOutcome::Yes)
     }
 }

@@ -120,10 +120,11 @@ impl<L: Loader> Taking<'_, L> {
     }
 
     fn mark_waits(&mut self, at: usize) -> bool {
-        let task = &mut self.tasks[at];
-        let changed = !task.row.has_waits;
-        task.dirty |= changed;
-        task.row.has_waits = true;
+        let changed = !self.tasks[at].row.has_waits;
+        if changed {
+            self.mark_changed(at);
+            self.tasks[at].row.has_waits = true;
+        }
         changed
     }
 
@@ -135,8 +136,7 @@ impl<L: Loader> Taking<'_, L> {
             return Ok(false);
         }
         self.freed.insert(limit.clone());
-        let task = &mut self.tasks[at];
-        (task.row.behind, task.dirty) = (None, true);
+        self.set_behind(at, None);
         Ok(true)
     }
 
@@ -150,8 +150,8 @@ impl<L: Loader> Taking<'_, L> {
             filed.is_some_and(|filed| !misplaced(row, &head, &filed.place, now).is_empty());
         changed |= self.rows.refile_task(row, &head)?;
         if changed {
-            let task = &mut self.tasks[at];
-            (task.dirty, task.stood_still) = (true, stood_still);
+            self.mark_changed(at);
+            self.tasks[at].stood_still = stood_still;
         }
         Ok(changed)
     }

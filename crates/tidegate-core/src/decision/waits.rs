@@ -162,8 +162,9 @@ impl<'t, L: Loader> Taking<'t, L> {
         }
         self.head_mut(run).awaited = true;
         for &at in &*self.whole(run)? {
-            let task = &mut self.tasks[at];
-            task.dirty |= task.row.life.state.kind() == Kind::Ready;
+            if self.tasks[at].row.life.state.kind() == Kind::Ready {
+                self.mark_changed(at);
+            }
         }
         Ok(())
     }
@@ -491,9 +492,11 @@ impl<'t, L: Loader> Taking<'t, L> {
     }
 
     pub(super) fn put_wait(&mut self, at: usize, wait: Waiting) {
-        let task = &mut self.tasks[at];
-        task.dirty |= !task.row.has_waits;
-        task.row.has_waits = true;
-        self.rows.put_wait(task.row.key, wait);
+        if !self.tasks[at].row.has_waits {
+            self.mark_changed(at);
+        }
+        let row = &mut self.tasks[at].row;
+        row.has_waits = true;
+        self.rows.put_wait(row.key, wait);
     }
 }
