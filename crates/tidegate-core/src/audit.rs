@@ -28,7 +28,7 @@ pub(crate) use repair::has_orphans;
 use crate::decision::standing;
 use crate::graph::{OnFailure, Outcome, Standing, TaskIndex};
 use crate::lifecycle::{Kind, Life, RECOVERIES_MAX, State, WorkerId};
-use crate::limit::{Hold, Limit, LimitKey};
+use crate::limit::{Hold, Limit, LimitKey, RateWindow};
 use crate::rows::{Gate, Head, Place, Row};
 use crate::store::{Finding, Happened, Record};
 use crate::wait::{WaitKind, WaitOutcome, Waiting};
@@ -143,9 +143,9 @@ pub struct Watched<'a> {
     /// What was declared.
     pub limit: Option<&'a Limit>,
     /// Units that tasks hold.
-    pub in_use: u32,
-    /// What was begun under it and is still noted.
-    pub begun: &'a [(Timestamp, u32)],
+    pub in_use: u64,
+    /// What was begun under it and counts.
+    pub window: &'a RateWindow,
     /// When it has to be looked at.
     pub alarm: Option<Timestamp>,
     /// The first of each lane behind it.
@@ -166,7 +166,7 @@ pub struct First<'a> {
 /// Every contradiction between a limit and who stands behind it. `now` is the latest time of which
 /// the store was told.
 pub fn limit(watched: &Watched<'_>, now: Timestamp) -> Vec<Finding> {
-    let Watched { key, limit, in_use, begun, alarm, first } = *watched;
+    let Watched { key, limit, in_use, window, alarm, first } = *watched;
     let Some(limit) = limit else { return Vec::new() };
     let mut findings = Vec::new();
     // What time has freed is let through by the next request.
@@ -175,9 +175,11 @@ pub fn limit(watched: &Watched<'_>, now: Timestamp) -> Vec<Finding> {
         // Who goes on after a wait has begun before, and is let through by nobody.
         let is_ready = row.life.state.kind() == Kind::Ready;
         let before = if is_ready { before } else { 0 };
-        let begun = begun.iter().copied().filter(|_| is_ready);
-        let begun: Vec<_> = begun.chain((before > 0).then_some((now, before))).collect();
-        let room = limit.room(units, in_use.saturating_add(before), &begun, now);
+        let mut window = if is_ready { window.clone() } else { RateWindow::default() };
+        if before > 0 {
+            window.add_event(now, before);
+        }
+        let room = limit.room(units, in_use.saturating_add(before.into()), &window, now);
         let what = match room.next {
             _ if room.units >= units && !rings(now) => "has room for it",
             Some(next) if room.units < units && !rings(next) => "is not looked at in time",

@@ -132,7 +132,7 @@ pub fn decide<L: Loader>(
     if let Some(step) = &request.prune {
         taking.answer.pruned = taking.prune(step)?;
     }
-    taking.gather_tasks();
+    taking.gather_rows();
     let reconciled = request.worker.filter(|_| request.roll_call);
     let fill = Fill { inputs: taking.inputs, reconciled };
     Ok(Decision { delta: taking.rows.delta, order, reply: taking.answer, fill })

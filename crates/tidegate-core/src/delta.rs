@@ -11,7 +11,7 @@ pub use merged::MergedWrites;
 use crate::Timestamp;
 use crate::audit::Stray;
 use crate::lifecycle::WorkerId;
-use crate::limit::{Hold, Limit, LimitKey};
+use crate::limit::{Hold, Limit, LimitKey, LimitRow};
 use crate::retention::RunRemoval;
 use crate::rows::{Head, Payload, Place, Row};
 use crate::store::{Bytes, Record, RunKey, Scope, TaskKey};
@@ -32,10 +32,12 @@ pub struct Delta {
     pub signals: BTreeMap<u64, SignalChange>,
     /// Holds by task and limit; `None` gives the units back.
     pub holds: BTreeMap<TaskKey, BTreeMap<LimitKey, Option<Hold>>>,
-    /// Begins that count for a rate, in order.
+    /// The rows of limits as they are from now on.
+    pub limit_rows: BTreeMap<LimitKey, LimitRow>,
+    /// Rate events to be removed, before those that are added.
+    pub passed_events: Vec<PassedEvents>,
+    /// Rate events to be added. Units of the same instant add up.
     pub rate_events: Vec<RateEvent>,
-    /// When time frees units of a limit; `None` removes the alarm.
-    pub limit_alarms: BTreeMap<LimitKey, Option<Timestamp>>,
     /// Payloads to be stored beside tasks, in order.
     pub payloads: Vec<(TaskKey, Payload, Bytes)>,
     /// Payloads to be copied from one task to another.
@@ -126,8 +128,17 @@ pub struct RateEvent {
     pub at: Timestamp,
     /// How many units.
     pub units: u32,
-    /// Earlier events of the limit do not count any more.
-    pub forget_before: Timestamp,
+}
+
+/// The rate events of a limit between two instants. They do not count any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassedEvents {
+    /// Which limit.
+    pub limit: LimitKey,
+    /// From this instant on.
+    pub from: Timestamp,
+    /// Up to this one, which is included.
+    pub to: Timestamp,
 }
 
 /// A payload to be copied.

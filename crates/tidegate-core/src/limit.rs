@@ -1,7 +1,9 @@
 //! Limits: named bounds that all workers of a store share.
 //!
 //! A [`Limit`] says how many units may be in use at once and how many may begin in a stretch of time,
-//! for each key by itself. What is in use is the sum over the tasks that hold it, never a counter.
+//! for each key by itself. How it stands is its [`LimitRow`].
+
+mod usage;
 
 use crate::plan::TaskPlan;
 use crate::store::{Bytes, TaskKey};
@@ -9,6 +11,7 @@ use crate::{RunId, Timestamp};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+pub use usage::{FIRST_EVENTS, LimitRow, LimitUsage, RateWindow};
 
 /// A named bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,40 +220,37 @@ pub struct Room {
 }
 
 impl Limit {
-    /// How much can be taken at `now`, where so much is in use and this was begun (when, and how
-    /// much). What is heavier than the whole limit, because that was made smaller since, may be taken
-    /// when nothing else is: `units` is what somebody wants.
-    pub fn room(
-        &self,
-        units: u32,
-        in_use: u32,
-        begun: &[(Timestamp, u32)],
-        now: Timestamp,
-    ) -> Room {
+    /// How much can be taken at `now`, where so much is in use and this was begun. What is heavier than
+    /// the whole limit, because that was made smaller since, may be taken when nothing else is: `units`
+    /// is what somebody wants.
+    pub fn room(&self, units: u32, in_use: u64, window: &RateWindow, now: Timestamp) -> Room {
+        let left = |most: u32, used: u64| u64::from(most).saturating_sub(used) as u32;
         let at_once = match self.at_once {
             None => u32::MAX,
-            Some(_) if in_use == 0 => self.at_once.unwrap_or(0).max(units),
-            Some(most) => most.saturating_sub(in_use),
+            Some(most) if in_use == 0 => most.max(units),
+            Some(most) => left(most, in_use),
         };
         let Some(rate) = self.rate else { return Room { units: at_once, next: None } };
-        let ends = |at: Timestamp| at + rate.per;
-        // A clock that was set back does not stop everything until it is where it was.
-        let is_recent = |at: Timestamp| ends(at) > now && at <= now + rate.per;
-        let mut recent: Vec<_> = begun.iter().filter(|(at, _)| is_recent(*at)).collect();
-        recent.sort_unstable();
-        // Of so many units that together they are more than a `u32` holds.
-        let used: u64 = recent.iter().map(|(_, units)| u64::from(*units)).sum();
-        let in_time = match recent.is_empty() {
-            true => rate.units.max(units),
-            false => rate.units.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)),
+        let in_time = match window.sum {
+            0 => rate.units.max(units),
+            used => left(rate.units, used),
         };
-        let mut left = used;
-        let freed = recent.iter().find(|(_, begun)| {
-            left -= u64::from(*begun);
-            left + u64::from(units) <= u64::from(rate.units) || left == 0
-        });
-        let next = freed.map(|(at, _)| ends(*at)).filter(|_| in_time < units && at_once >= units);
+        let is_time_alone = in_time < units && at_once >= units;
+        let next = is_time_alone.then(|| rate.find_next_room(units, window, now));
         Room { units: at_once.min(in_time), next }
+    }
+}
+
+impl Rate {
+    /// When units can begin for which there is no room at `now`, or the limit has to be looked at again
+    /// because more events are stored than are known.
+    fn find_next_room(&self, units: u32, window: &RateWindow, now: Timestamp) -> Timestamp {
+        let mut left = window.sum;
+        let freed = window.oldest.iter().find(|(_, begun)| {
+            left = left.saturating_sub(*begun);
+            left == 0 || left + u64::from(units) <= u64::from(self.units)
+        });
+        freed.or(window.oldest.last()).map_or(now, |(at, _)| *at + self.per)
     }
 }
 
@@ -308,46 +308,57 @@ mod tests {
         Timestamp::from_micros(seconds * 1_000_000)
     }
 
+    /// The window of these begins.
+    fn window(begun: &[(Timestamp, u64)]) -> RateWindow {
+        let sum = begun.iter().map(|(_, units)| units).sum();
+        RateWindow { sum, oldest: begun.to_vec() }
+    }
+
     #[test]
     fn what_is_in_use_is_not_free() {
         let limit = Limit::new("api").at_once(3);
-        assert_eq!(limit.room(1, 0, &[], at(0)), Room { units: 3, next: None });
-        assert_eq!(limit.room(1, 2, &[], at(0)), Room { units: 1, next: None });
-        assert_eq!(limit.room(1, 7, &[], at(0)), Room { units: 0, next: None });
+        assert_eq!(limit.room(1, 0, &window(&[]), at(0)), Room { units: 3, next: None });
+        assert_eq!(limit.room(1, 2, &window(&[]), at(0)), Room { units: 1, next: None });
+        assert_eq!(limit.room(1, 7, &window(&[]), at(0)), Room { units: 0, next: None });
     }
 
     #[test]
     fn what_is_heavier_than_the_limit_goes_alone() {
         let limit = Limit::new("api").at_once(3);
-        assert_eq!(limit.room(5, 0, &[], at(0)).units, 5);
-        assert_eq!(limit.room(5, 1, &[], at(0)).units, 2);
+        assert_eq!(limit.room(5, 0, &window(&[]), at(0)).units, 5);
+        assert_eq!(limit.room(5, 1, &window(&[]), at(0)).units, 2);
         let limit = Limit::new("api").rate(3, Duration::from_secs(10));
-        assert_eq!(limit.room(5, 0, &[], at(0)).units, 5);
-        assert_eq!(limit.room(5, 0, &[(at(0), 1)], at(5)), Room { units: 2, next: Some(at(10)) });
+        assert_eq!(limit.room(5, 0, &window(&[]), at(0)).units, 5);
+        assert_eq!(
+            limit.room(5, 0, &window(&[(at(0), 1)]), at(5)),
+            Room { units: 2, next: Some(at(10)) }
+        );
     }
 
     #[test]
     fn a_rate_counts_what_began_in_the_last_stretch() {
         let limit = Limit::new("api").rate(3, Duration::from_secs(10));
-        let begun = [(at(0), 1), (at(4), 2)];
-        assert_eq!(limit.room(1, 9, &begun[..1], at(5)), Room { units: 2, next: None });
-        assert_eq!(limit.room(1, 9, &begun, at(5)), Room { units: 0, next: Some(at(10)) });
-        assert_eq!(limit.room(2, 9, &begun, at(5)), Room { units: 0, next: Some(at(14)) });
-        assert_eq!(limit.room(1, 9, &begun, at(10)), Room { units: 1, next: None });
-        assert_eq!(limit.room(1, 9, &begun, at(14)), Room { units: 3, next: None });
+        let (one, both) = (window(&[(at(0), 1)]), window(&[(at(0), 1), (at(4), 2)]));
+        assert_eq!(limit.room(1, 9, &one, at(5)), Room { units: 2, next: None });
+        assert_eq!(limit.room(1, 9, &both, at(5)), Room { units: 0, next: Some(at(10)) });
+        assert_eq!(limit.room(2, 9, &both, at(5)), Room { units: 0, next: Some(at(14)) });
+        assert_eq!(limit.room(3, 9, &both, at(5)), Room { units: 0, next: Some(at(14)) });
     }
 
     #[test]
-    fn a_clock_that_goes_back_stops_a_rate_for_two_stretches_at_most() {
-        let limit = Limit::new("api").rate(1, Duration::from_secs(10));
-        assert_eq!(limit.room(1, 0, &[(at(11), 1)], at(0)), Room { units: 1, next: None });
-        assert_eq!(limit.room(1, 0, &[(at(10), 1)], at(0)), Room { units: 0, next: Some(at(20)) });
+    fn room_that_more_events_than_are_known_have_to_free_is_looked_for_at_the_last_of_them() {
+        let limit = Limit::new("api").rate(9, Duration::from_secs(10));
+        let known = RateWindow { sum: 9, oldest: vec![(at(0), 1), (at(4), 2)] };
+        assert_eq!(limit.room(3, 0, &known, at(5)).next, Some(at(14)));
+        assert_eq!(limit.room(4, 0, &known, at(5)).next, Some(at(14)));
+        let unknown = RateWindow { sum: 9, oldest: Vec::new() };
+        assert_eq!(limit.room(1, 0, &unknown, at(5)).next, Some(at(5)));
     }
 
     #[test]
     fn a_full_limit_names_no_time_at_which_more_is_free() {
         let limit = Limit::new("api").at_once(1).rate(1, Duration::from_secs(10));
-        assert_eq!(limit.room(1, 1, &[(at(0), 1)], at(1)), Room { units: 0, next: None });
+        assert_eq!(limit.room(1, 1, &window(&[(at(0), 1)]), at(1)), Room { units: 0, next: None });
     }
 
     #[test]
@@ -355,11 +366,11 @@ mod tests {
         let most = u32::MAX;
         let limit = Limit::new("api").at_once(most).rate(most, Duration::MAX);
         assert_eq!(limit.check(), Ok(()));
-        let begun = [(at(0), most), (at(1), most), (at(2), most)];
+        let begun = window(&[0, 1, 2].map(|second| (at(second), u64::from(most))));
         for units in [1, most] {
-            assert_eq!(limit.room(units, most, &begun, at(3)).units, 0);
+            assert_eq!(limit.room(units, most.into(), &begun, at(3)).units, 0);
             assert_eq!(limit.room(units, 0, &begun, at(3)).units, 0);
-            assert_eq!(limit.room(units, 0, &[], at(3)).units, most);
+            assert_eq!(limit.room(units, 0, &window(&[]), at(3)).units, most);
         }
         // A store keeps the stretch in nanoseconds, and what it gives back is what was asked for.
         let per = limit.most_in_time().map(|rate| rate.per.as_nanos());

@@ -25,7 +25,7 @@ use crate::delta::TaskWrite;
 use crate::explain::{Looked, explain_task};
 use crate::graph::RunOutcome;
 use crate::lifecycle::WorkerId;
-use crate::limit::{Hold, Limit, LimitKey, LimitState};
+use crate::limit::{Hold, Limit, LimitKey, LimitRow, LimitState};
 use crate::rows::{Gate, Payload, view_run};
 use crate::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
@@ -210,9 +210,10 @@ pub(crate) struct Memory {
     signals: IndexedTable<u64, SentSignal>,
     limits: BTreeMap<String, Limit>,
     holds: IndexedTable<(TaskKey, LimitKey), Hold>,
-    /// Begins under limits that may still count for a rate.
-    rate_events: BTreeMap<LimitKey, Vec<(Timestamp, u32)>>,
-    limit_alarms: IndexedTable<LimitKey, Timestamp>,
+    /// Begins under limits that may still count for a rate: units by time.
+    rate_events: BTreeMap<LimitKey, BTreeMap<Timestamp, u64>>,
+    /// Rows of limits, but for those that say nothing.
+    limit_rows: IndexedTable<LimitKey, LimitRow>,
     /// The last numbers given.
     last_worker: u64,
     last_task: i64,
@@ -332,7 +333,7 @@ impl Memory {
             LimitState {
                 limit: limit.clone(),
                 key: key.key.to_string(),
-                in_use: self.sum_units(key),
+                in_use: u32::try_from(self.find_limit_row(key).in_use).unwrap_or(u32::MAX),
                 waiting: blocked.map(|(_, tasks)| tasks.len() as u64).sum(),
             }
         };
@@ -358,7 +359,7 @@ impl Memory {
             (self.signals.has_true_lists(), "signals"),
             (self.holds.has_true_lists(), "holds"),
             (self.records.has_true_lists(), "records"),
-            (self.limit_alarms.has_true_lists(), "alarms of limits"),
+            (self.limit_rows.has_true_lists(), "alarms of limits"),
         ];
         let wrong = tables.into_iter().filter(|(is_true, _)| !is_true);
         let wrong = wrong.map(|(_, rows)| {

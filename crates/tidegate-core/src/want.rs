@@ -21,7 +21,7 @@ pub use stored::{
 use crate::delta::PauseChange;
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
-use crate::limit::{Hold, Limit, LimitKey};
+use crate::limit::{Hold, Limit, LimitKey, LimitUsage};
 use crate::plan::Plan;
 use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
 use crate::rows::{Owned, Payload, Row};
@@ -193,12 +193,17 @@ pub enum Want {
     },
     /// The definition of a limit: [`Loaded::Limit`].
     Limit(Arc<str>),
-    /// The units of a limit that tasks hold: [`Loaded::Number`].
-    UnitsInUse(LimitKey),
-    /// The begins under a limit that may still count for its rate: [`Loaded::RateEvents`].
-    RateEvents(LimitKey),
-    /// When time frees units of a limit: [`Loaded::Instant`].
-    LimitAlarm(LimitKey),
+    /// The row of a limit for one key, with some of its rate events: [`Loaded::LimitUsage`].
+    LimitUsage(LimitKey),
+    /// The rate events of a limit behind an instant, by time: [`Loaded::RateEvents`].
+    RateEvents {
+        /// Which limit.
+        limit: LimitKey,
+        /// Later than this.
+        after: Timestamp,
+        /// At most this many.
+        max: u32,
+    },
     /// The units that a task holds, by limit: [`Loaded::Holds`].
     Holds(TaskKey),
     /// The first `max` tasks of each task group that are blocked on a limit, by claim order and number;
@@ -312,7 +317,8 @@ pub enum Loaded {
     Edges(Vec<(TaskKey, WaitId, RunKey)>),
     Signals(Vec<(u64, Option<Bytes>)>),
     Limit(Option<Limit>),
-    RateEvents(Vec<(Timestamp, u32)>),
+    LimitUsage(LimitUsage),
+    RateEvents(Vec<(Timestamp, u64)>),
     Holds(Vec<Hold>),
     Holders(Vec<(TaskKey, u32, Timestamp)>),
     TaskGroups(Vec<(TaskGroup, u32)>),

@@ -22,12 +22,6 @@ const FINDINGS_MAX: i64 = 1_000;
 /// Tasks that stand among the live and among the ended ones.
 const IN_BOTH_TABLES: &str = "SELECT task.number FROM task JOIN ended_task USING (number) LIMIT $1";
 
-/// Limits for a key of which another number of units is noted than tasks hold.
-pub(crate) const MISCOUNTED_LIMITS: &str = "SELECT k.name, k.key, k.in_use, COALESCE(held.units, 0) \
-     FROM limit_key AS k LEFT JOIN (SELECT limit_key, sum(units)::int8 AS units FROM hold \
-     GROUP BY limit_key) AS held ON held.limit_key = k.number \
-     WHERE k.in_use <> COALESCE(held.units, 0) LIMIT $1";
-
 /// A want, and where its answer goes.
 type AskedWant = (Want, oneshot::Sender<Result<Loaded, Error>>);
 
@@ -100,14 +94,6 @@ async fn check_tables(state: &StoreState) -> Result<Vec<Finding>, Error> {
             let number: i64 = row.try_get(0)?;
             let what = format!("task {number} stands among the live and among the ended ones");
             findings.push(Finding::new("whole", what));
-        }
-        for row in client.query(MISCOUNTED_LIMITS, &[&FINDINGS_MAX]).await? {
-            let (name, key): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-            let (noted, held): (i64, i64) = (row.try_get(2)?, row.try_get(3)?);
-            let limit = tidegate_core::limit::LimitKey::new(name, key);
-            let what =
-                format!("{noted} units of {limit} are noted as in use, and tasks hold {held}");
-            findings.push(Finding::new("holds", what));
         }
         Ok(findings)
     })

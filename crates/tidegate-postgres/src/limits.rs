@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Timestamp;
 use tidegate_core::decision::DUE_MAX;
-use tidegate_core::limit::{Hold, Limit, LimitKey};
+use tidegate_core::limit::{FIRST_EVENTS, Hold, Limit, LimitKey, LimitRow, LimitUsage};
 use tidegate_core::store::TaskKey;
 use tidegate_core::want::{Loaded, Want};
 use tokio_postgres::Row as PgRow;
@@ -22,13 +22,22 @@ const LIMITS: &str = "SELECT name, at_once, rate, rate_per FROM task_limit WHERE
 
 /// The limit keys $1.
 const LIMIT_KEYS: LockingStatement = LockingStatement {
-    reads: "SELECT number, in_use, alarm FROM limit_key WHERE number = ANY($1)",
-    locks: "SELECT number, in_use, alarm FROM limit_key WHERE number = ANY($1) \
-            ORDER BY number FOR UPDATE",
+    reads: "SELECT number, in_use, window_sum, overtaken_task, overtakes, alarm FROM limit_key \
+            WHERE number = ANY($1)",
+    locks: "SELECT number, in_use, window_sum, overtaken_task, overtakes, alarm FROM limit_key \
+            WHERE number = ANY($1) ORDER BY number FOR UPDATE",
 };
 
-const RATE_EVENTS: &str =
-    "SELECT limit_key, at, units FROM rate_event WHERE limit_key = ANY($1) ORDER BY limit_key, at";
+/// The first $2 rate events of each of the limit keys $1, by time, each with the time of the last one.
+const FIRST_RATE_EVENTS: &str = "SELECT k.number, e.at, e.units, l.newest \
+     FROM unnest($1::int8[]) AS k (number) CROSS JOIN LATERAL \
+     (SELECT max(at) AS newest FROM rate_event WHERE limit_key = k.number) AS l \
+     CROSS JOIN LATERAL (SELECT at, units FROM rate_event \
+     WHERE limit_key = k.number ORDER BY at LIMIT $2) AS e ORDER BY k.number, e.at";
+
+/// The first $3 rate events of the limit key $1 behind the time $2.
+const RATE_EVENTS: &str = "SELECT at, units FROM rate_event WHERE limit_key = $1 AND at > $2 \
+     ORDER BY at LIMIT $3";
 
 /// Up to $2 limit keys with an alarm not later than $1 or the time of the store.
 const DUE_LIMITS: &str = concat!(
@@ -133,8 +142,8 @@ impl WantLoader<'_> {
     ) -> Result<BTreeMap<LimitKey, i64>, Error> {
         let asked: BTreeSet<&LimitKey> = sorted
             .pick_wants(|want| match want {
-                Want::UnitsInUse(limit) | Want::RateEvents(limit) => Some(limit),
-                Want::LimitAlarm(limit) | Want::BlockedOn { limit, .. } => Some(limit),
+                Want::LimitUsage(limit) | Want::BlockedOn { limit, .. } => Some(limit),
+                Want::RateEvents { limit, .. } => Some(limit),
                 _ => None,
             })
             .into_iter()
@@ -152,8 +161,7 @@ impl WantLoader<'_> {
         let sql = LIMIT_KEYS.as_sql(self.takes_locks());
         let usages = move |rows: Vec<PgRow>, found: &mut FoundRows| {
             for row in &rows {
-                let alarm = row.try_get::<_, Option<i64>>(2)?;
-                found.limits.insert(row.try_get(0)?, (row.try_get(1)?, alarm));
+                found.limits.insert(row.try_get(0)?, read_limit_row(row, 1)?);
             }
             Ok(())
         };
@@ -162,8 +170,34 @@ impl WantLoader<'_> {
             asked.into_iter().map(|limit| (limit.clone(), numbers.get(limit).copied())).collect();
         let events =
             move |rows: Vec<PgRow>, found: &mut FoundRows| answer_limits(asked, &rows, found);
-        self.queue_statement(trip, RATE_EVENTS, vec![Box::new(rows_of)], events).await?;
+        let given: Vec<Parameter> = vec![Box::new(rows_of), Box::new(i64::from(FIRST_EVENTS))];
+        self.queue_statement(trip, FIRST_RATE_EVENTS, given, events).await?;
+        self.queue_rate_events(trip, sorted, &numbers).await?;
         Ok(numbers)
+    }
+
+    /// Rate events beyond the first ones.
+    async fn queue_rate_events<'t>(
+        &'t self,
+        trip: &mut Trip<'t>,
+        sorted: &SortedWants<'t>,
+        numbers: &BTreeMap<LimitKey, i64>,
+    ) -> Result<(), Error> {
+        for &want in &sorted.others {
+            let Want::RateEvents { limit, after, max } = want else { continue };
+            // Nothing has the number 0.
+            let number = numbers.get(limit).copied().unwrap_or(0);
+            let given: Vec<Parameter> =
+                vec![Box::new(number), Box::new(after.as_micros()), Box::new(i64::from(*max))];
+            let read = move |rows: Vec<PgRow>, found: &mut FoundRows| {
+                let events = rows.iter().map(|row| read_rate_event(row, 0));
+                let events = Loaded::RateEvents(events.collect::<Result<_, _>>()?);
+                found.add_answer(want.clone(), events);
+                Ok(())
+            };
+            self.queue_statement(trip, RATE_EVENTS, given, read).await?;
+        }
+        Ok(())
     }
 
     async fn queue_blocked<'t>(
@@ -297,20 +331,40 @@ fn answer_limits(
     rows: &[PgRow],
     found: &mut FoundRows,
 ) -> Result<(), Error> {
-    let mut events: HashMap<i64, Vec<(Timestamp, u32)>> = HashMap::new();
+    let mut usages: HashMap<i64, LimitUsage> = HashMap::new();
     for row in rows {
-        let event = (to_timestamp(row.try_get(1)?), read_units(row, 2)?);
-        events.entry(row.try_get(0)?).or_default().push(event);
+        let usage = usages.entry(row.try_get(0)?).or_default();
+        usage.oldest.push(read_rate_event(row, 1)?);
+        usage.newest = Some(to_timestamp(row.try_get(3)?));
     }
     for (limit, number) in asked {
-        let usage = number.and_then(|number| found.limits.get(&number).copied());
-        let (in_use, alarm) = usage.unwrap_or_default();
-        let events = number.and_then(|number| events.remove(&number)).unwrap_or_default();
-        found.add_answer(Want::UnitsInUse(limit.clone()), Loaded::Number(in_use));
-        found.add_answer(Want::RateEvents(limit.clone()), Loaded::RateEvents(events));
-        found.add_answer(Want::LimitAlarm(limit), Loaded::Instant(alarm.map(to_timestamp)));
+        let mut usage = number.and_then(|number| usages.remove(&number)).unwrap_or_default();
+        let row = number.and_then(|number| found.limits.get(&number).copied());
+        usage.row = row.unwrap_or_default();
+        found.add_answer(Want::LimitUsage(limit), Loaded::LimitUsage(usage));
     }
     Ok(())
+}
+
+/// Reads time and units, from a column on.
+fn read_rate_event(row: &PgRow, at: usize) -> Result<(Timestamp, u64), Error> {
+    Ok((to_timestamp(row.try_get(at)?), read_sum(row, at + 1)?))
+}
+
+/// Reads a sum of units.
+pub(crate) fn read_sum(row: &PgRow, at: usize) -> Result<u64, Error> {
+    Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
+}
+
+/// Reads units in use and begun, the task that is overtaken, how often, and the alarm, from a column on.
+pub(crate) fn read_limit_row(row: &PgRow, at: usize) -> Result<LimitRow, Error> {
+    Ok(LimitRow {
+        in_use: read_sum(row, at)?,
+        window_sum: read_sum(row, at + 1)?,
+        overtaken_task: row.try_get::<_, Option<i64>>(at + 2)?.map(TaskKey),
+        overtakes: read_units(row, at + 3)?,
+        alarm: row.try_get::<_, Option<i64>>(at + 4)?.map(to_timestamp),
+    })
 }
 
 /// All statements, by name.
@@ -318,6 +372,7 @@ fn answer_limits(
 pub(crate) const STATEMENTS: &[(&str, &str)] = &[
     ("LIMITS", LIMITS),
     ("LIMIT_KEYS", LIMIT_KEYS.locks),
+    ("FIRST_RATE_EVENTS", FIRST_RATE_EVENTS),
     ("RATE_EVENTS", RATE_EVENTS),
     ("DUE_LIMITS", DUE_LIMITS),
     ("HOLDS", HOLDS),

@@ -17,6 +17,7 @@ use crate::others::answer_payloads;
 use deadpool_postgres::Object;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tidegate_core::Timestamp;
+use tidegate_core::limit::LimitRow;
 use tidegate_core::rows::Row;
 use tidegate_core::store::{Bytes, RunKey, TaskKey};
 use tidegate_core::want::{Loaded, Want};
@@ -58,8 +59,8 @@ pub(crate) struct FoundRows {
     pub(crate) tasks: BTreeMap<i64, TaskColumns>,
     /// Payloads by task and kind.
     pub(crate) payloads: HashMap<(TaskKey, u8), Bytes>,
-    /// Units in use and alarms of limit keys by number.
-    pub(crate) limits: HashMap<i64, (i64, Option<i64>)>,
+    /// Rows of limit keys by number.
+    pub(crate) limits: HashMap<i64, LimitRow>,
     /// Tasks that do not exist.
     pub(crate) absent: Vec<i64>,
     /// Lists of tasks. Each is answered once the rows are complete.

@@ -440,7 +440,7 @@ impl RowLock {
             Want::Ready { .. } | Want::DueTasks { .. } | Want::BlockedOn { .. } => {
                 RowLock::Skipping
             }
-            Want::UnitsInUse(_) | Want::RateEvents(_) | Want::LimitAlarm(_) => RowLock::Limit,
+            Want::LimitUsage(_) => RowLock::Limit,
             _ => RowLock::None,
         }
     }

@@ -1,10 +1,10 @@
 //! Rows as they are stored, in ranges, damaged ones too: audit and repair compare them.
 
 use crate::columns::{
-    TASK_COLUMNS, TaskColumns, ended_columns, live_columns, read_task, to_timestamp, worker_id,
+    TASK_COLUMNS, TaskColumns, ended_columns, live_columns, read_task, worker_id,
 };
 use crate::error::Error;
-use crate::limits::{read_hold, read_limit_key, read_units};
+use crate::limits::{read_hold, read_limit_key, read_limit_row, read_sum, read_units};
 use crate::loader::WantLoader;
 use crate::records::{RECORDS_OF_RUNS, read_record};
 use crate::rows::open_gates;
@@ -39,9 +39,11 @@ const HOLDS: &str = "SELECT h.task, l.name, l.key, h.units, h.since FROM hold h 
 const SIGNALS: &str =
     "SELECT number, run, name, taken_by FROM signal WHERE number >= $1 ORDER BY number LIMIT $2";
 
-const LIMIT_KEYS: &str = "SELECT l.number, l.name, l.key, l.alarm, \
+const LIMIT_KEYS: &str = "SELECT l.number, l.name, l.key, \
+     l.in_use, l.window_sum, l.overtaken_task, l.overtakes, l.alarm, \
      (SELECT coalesce(sum(units), 0)::int8 FROM hold WHERE limit_key = l.number), \
      (SELECT count(*) FROM hold WHERE limit_key = l.number), \
+     (SELECT coalesce(sum(units), 0)::int8 FROM rate_event WHERE limit_key = l.number), \
      (SELECT most FROM task_limit WHERE task_limit.name = l.name) \
      FROM limit_key l WHERE l.number >= $1 ORDER BY l.number LIMIT $2";
 
@@ -139,6 +141,12 @@ impl WantLoader<'_> {
             }
             AuditWant::Limits { from, max } => {
                 Loaded::StoredLimits(self.list_stored_limits(*from, *max).await?)
+            }
+            AuditWant::Limit(limit) => {
+                Loaded::StoredLimits(match self.catalog.find_limit_number(limit).await? {
+                    Some(number) => self.list_stored_limits(number, 1).await?,
+                    None => Vec::new(),
+                })
             }
             AuditWant::Keys { from, run, max } => {
                 Loaded::StoredKeys(self.list_stored_keys(from, *run, *max).await?)
@@ -266,13 +274,14 @@ impl WantLoader<'_> {
 
     async fn list_stored_limits(&self, from: i64, max: u32) -> Result<Vec<StoredLimit>, Error> {
         self.query_rows(LIMIT_KEYS, &[&from, &i64::from(max)], |row| {
-            let most: Option<i64> = row.try_get(6)?;
+            let most: Option<i64> = row.try_get(11)?;
             Ok(StoredLimit {
                 number: row.try_get(0)?,
                 key: read_limit_key(row, 1)?,
-                alarm: row.try_get::<_, Option<i64>>(3)?.map(to_timestamp),
-                in_use: read_units(row, 4)?,
-                holders: read_units(row, 5)?,
+                row: read_limit_row(row, 3)?,
+                held: read_sum(row, 8)?,
+                holders: read_units(row, 9)?,
+                begun: read_sum(row, 10)?,
                 most: most.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
             })
         })

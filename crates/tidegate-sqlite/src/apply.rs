@@ -57,14 +57,18 @@ impl Transaction for Ledger<'_> {
                 };
             }
         }
+        for passed in &delta.passed_events {
+            let id = self.limit_id(&passed.limit)?;
+            let range = (id, passed.from.as_micros(), passed.to.as_micros());
+            self.sql.forget_begun.execute(range)?;
+        }
         for event in &delta.rate_events {
             let id = self.limit_id(&event.limit)?;
-            self.sql.forget_begun.execute((id, event.forget_before.as_micros()))?;
             self.sql.note_begun.execute((id, event.at.as_micros(), event.units))?;
         }
-        for (limit, alarm) in &delta.limit_alarms {
+        for (limit, row) in &delta.limit_rows {
             let id = self.limit_id(limit)?;
-            self.sql.set_limit_alarm.execute((id, alarm.map(Timestamp::as_micros)))?;
+            self.sql.set_limit_alarm.execute((id, row.alarm.map(Timestamp::as_micros)))?;
             self.loader.cache.limit_alarm = None;
         }
         self.write_rows(delta)?;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Timestamp;
-use tidegate_core::limit::{Hold, Limit, LimitKey};
+use tidegate_core::limit::{FIRST_EVENTS, Hold, Limit, LimitKey, LimitRow, LimitUsage};
 use tidegate_core::rows::Gate;
 use tidegate_core::store::TaskKey;
 use tidegate_core::want::{Loaded, Want};
@@ -41,24 +41,11 @@ impl RowLoader<'_> {
                     |name: &Arc<str>| Ok(sql.limit.query_row([&**name], read_limit).optional()?);
                 Loaded::Limit(cache.limits.find_or_load(name.clone(), load)?)
             }
-            Want::UnitsInUse(limit) => {
-                let units: i64 = match self.catalog.find_limit_id(limit)? {
-                    Some(id) => self.sql.in_use.fetch_one([id])?,
-                    None => 0,
-                };
-                Loaded::Number(units.min(u32::MAX.into()))
-            }
-            Want::RateEvents(limit) => {
+            Want::LimitUsage(limit) => Loaded::LimitUsage(self.find_limit_usage(limit)?),
+            Want::RateEvents { limit, after, max } => {
                 Loaded::RateEvents(match self.catalog.find_limit_id(limit)? {
-                    Some(id) => self.sql.begun.fetch_all([id])?,
+                    Some(id) => self.sql.begun.fetch_all((id, after.as_micros(), max))?,
                     None => Vec::new(),
-                })
-            }
-            Want::LimitAlarm(_) if self.first_limit_alarm()?.is_none() => Loaded::Instant(None),
-            Want::LimitAlarm(limit) => {
-                Loaded::Instant(match self.catalog.find_limit_id(limit)? {
-                    Some(id) => self.sql.limit_alarm.fetch_one([id])?,
-                    None => None,
                 })
             }
             Want::DueLimits { until, max } => {
@@ -81,6 +68,15 @@ impl RowLoader<'_> {
             }
             other => self.load_for_explanation(other)?,
         })
+    }
+
+    fn find_limit_usage(&mut self, limit: &LimitKey) -> Result<LimitUsage, Error> {
+        let Some(id) = self.catalog.find_limit_id(limit)? else { return Ok(LimitUsage::default()) };
+        let (in_use, window_sum, newest, alarm) = self.sql.limit_row.fetch_one([id])?;
+        let row = LimitRow { in_use, window_sum, alarm, ..LimitRow::default() };
+        let first = (id, i64::MIN, FIRST_EVENTS);
+        let oldest = if window_sum > 0 { self.sql.begun.fetch_all(first)? } else { Vec::new() };
+        Ok(LimitUsage { row, oldest, newest })
     }
 
     fn find_limits(&mut self, ids: Vec<i64>) -> Result<Vec<LimitKey>, Error> {

@@ -238,16 +238,18 @@ statements! {
                AND taken_by IS NULL ORDER BY seq LIMIT ?3";
 
     limit = "SELECT name, at_once, rate, rate_per FROM task_limit WHERE name = ?1";
-    in_use = "SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = ?1";
+    limit_row = "SELECT (SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = ?1), \
+                 (SELECT ifnull(sum(units), 0) FROM begun WHERE limit_key = ?1), \
+                 (SELECT max(at) FROM begun WHERE limit_key = ?1), \
+                 alarm FROM limit_key WHERE id = ?1";
     holds = "SELECT limit_key, units, since FROM hold WHERE task = ?1";
-    begun = "SELECT at, units FROM begun WHERE limit_key = ?1 ORDER BY at";
+    begun = "SELECT at, units FROM begun WHERE limit_key = ?1 AND at > ?2 ORDER BY at LIMIT ?3";
     next_lane = NEXT_LANE;
     behind = BEHIND;
     keys_behind = "SELECT id FROM limit_key WHERE name = ?1 AND (EXISTS (SELECT 1 FROM task \
                    WHERE gate = 4 AND behind = limit_key.id AND claim_order IS NOT NULL) \
                    OR EXISTS (SELECT 1 FROM task WHERE gate IS NULL AND behind = limit_key.id \
                    AND claim_order IS NOT NULL)) ORDER BY key";
-    limit_alarm = "SELECT alarm FROM limit_key WHERE id = ?1";
     first_limit_alarm = "SELECT min(alarm) FROM limit_key WHERE alarm IS NOT NULL";
     due_limits = "SELECT id FROM limit_key WHERE alarm <= ?1 ORDER BY alarm, id LIMIT ?2";
 
@@ -321,7 +323,7 @@ statements! {
     let_go = "DELETE FROM hold WHERE task = ?1 AND limit_key = ?2";
     note_begun = "INSERT INTO begun (limit_key, at, units) VALUES (?1, ?2, ?3) \
                   ON CONFLICT (limit_key, at) DO UPDATE SET units = units + ?3";
-    forget_begun = "DELETE FROM begun WHERE limit_key = ?1 AND at < ?2";
+    forget_begun = "DELETE FROM begun WHERE limit_key = ?1 AND at BETWEEN ?2 AND ?3";
     set_limit_alarm = "UPDATE limit_key SET alarm = ?2 WHERE id = ?1";
 
     pause = "INSERT INTO pause (scope, name, paused_at) VALUES (?1, ?2, ?3) \

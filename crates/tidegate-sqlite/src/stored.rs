@@ -10,7 +10,7 @@ use crate::waits::read_wait;
 use rusqlite::Row as Columned;
 use std::ops::Range;
 use tidegate_core::graph::TaskIndex;
-use tidegate_core::limit::{Hold, LimitKey};
+use tidegate_core::limit::{Hold, LimitKey, LimitRow};
 use tidegate_core::rows::{Columns, Corrupt, Gate, Place};
 use tidegate_core::store::{RunKey, TaskKey};
 use tidegate_core::want::{
@@ -32,9 +32,9 @@ queries! {
     SIGNALS = "SELECT seq, run, name, taken_by FROM signal WHERE seq >= ?1 ORDER BY seq LIMIT ?2";
 
     LIMIT_KEYS = "SELECT id, name, key, alarm, \
-         (SELECT min(ifnull(sum(units), 0), 4294967295) FROM hold \
-         WHERE limit_key = limit_key.id), \
+         (SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = limit_key.id), \
          (SELECT count(*) FROM hold WHERE limit_key = limit_key.id), \
+         (SELECT ifnull(sum(units), 0) FROM begun WHERE limit_key = limit_key.id), \
          (SELECT most FROM task_limit WHERE task_limit.name = limit_key.name) \
          FROM limit_key WHERE id >= ?1 ORDER BY id LIMIT ?2";
 
@@ -112,12 +112,13 @@ impl RowLoader<'_> {
                 Loaded::StoredSignals(self.fetch_rare(SIGNALS, (*from as i64, max))?)
             }
             AuditWant::Limits { from, max } => {
-                let limits = self.fetch_rare(LIMIT_KEYS, (from, max))?.into_iter();
-                let limits = limits.map(|(number, name, key, alarm, in_use, holders, most)| {
-                    let key = LimitKey { name, key };
-                    StoredLimit { number, key, in_use, holders, most, alarm }
-                });
-                Loaded::StoredLimits(limits.collect())
+                Loaded::StoredLimits(self.stored_limits(*from, *max)?)
+            }
+            AuditWant::Limit(limit) => {
+                Loaded::StoredLimits(match self.catalog.find_limit_id(limit)? {
+                    Some(id) => self.stored_limits(id, 1)?,
+                    None => Vec::new(),
+                })
             }
             AuditWant::Keys { from: FiledKey { queue, workflow, key }, run, max } => {
                 let from = (&**queue, workflow, key, run.map(|run| run.0), max);
@@ -153,6 +154,15 @@ impl RowLoader<'_> {
                 Loaded::TaskRanges(pruned.map(|(run, end)| run..end).collect())
             }
         })
+    }
+
+    fn stored_limits(&mut self, from: i64, max: u32) -> Result<Vec<StoredLimit>, Error> {
+        let limits = self.fetch_rare(LIMIT_KEYS, (from, max))?.into_iter();
+        let limits = limits.map(|(number, name, key, alarm, held, holders, begun, most)| {
+            let row = LimitRow { in_use: held, window_sum: begun, alarm, ..LimitRow::default() };
+            StoredLimit { number, key: LimitKey { name, key }, row, held, holders, begun, most }
+        });
+        Ok(limits.collect())
     }
 
     fn stored_tasks(&mut self, tasks: &Range<TaskKey>, max: u32) -> Result<Vec<StoredTask>, Error> {

@@ -388,6 +388,7 @@ macro_rules! conformance {
                 rates:
                     a_rate_bounds_how_many_begin_in_a_stretch_of_time
                     a_rate_slides_with_each_begin
+                    rate_of_many_begins_is_exact
                     who_is_left_behind_by_who_is_let_through_a_rate_has_its_time
                     a_rate_and_a_bound_at_once_both_hold
                     who_goes_on_after_a_wait_counts_no_second_time_in_a_rate

@@ -6,7 +6,7 @@ use super::tasks::ORPHANS_MAX;
 use super::{First, Repair, Watched, limit};
 use crate::Timestamp;
 use crate::lifecycle::WorkerId;
-use crate::limit::LimitKey;
+use crate::limit::{LimitKey, RateWindow};
 use crate::rows::Row;
 use crate::store::{Finding, RunKey, TaskKey};
 use crate::wait::WaitKind;
@@ -97,18 +97,32 @@ impl<L: Loader> AuditStep<'_, L> {
     }
 
     fn check_limit(&mut self, stored: &StoredLimit) -> Result<(), L::Stop> {
-        let StoredLimit { key, in_use, holders, most, alarm, .. } = stored;
+        let StoredLimit { key, row, held, holders, begun, most, .. } = stored;
+        for (noted, right, what) in [
+            (row.in_use, *held, "as in use, and tasks hold"),
+            (row.window_sum, *begun, "as begun, and there are"),
+        ] {
+            if noted != right {
+                let what = format!("{noted} units of {key} are noted {what} {right}");
+                let repair = Repair::Limit(key.clone());
+                self.findings.push(Finding::new("count", what).repaired_by(repair));
+            }
+        }
         // A limit that was not declared lets no task through, and bounds none.
         let Some(declared) = self.loader.load_limit(&key.name)? else { return Ok(()) };
-        if *holders > 1 && most.is_some_and(|most| *in_use > most) {
-            let what = format!("{holders} tasks together hold {in_use} of {key}, {declared}");
+        if *holders > 1 && most.is_some_and(|most| *held > most.into()) {
+            let what = format!("{holders} tasks together hold {held} of {key}, {declared}");
             self.complain("most", what);
         }
         // A rate that is used up has an alarm. Whether that is the right one, only time tells.
-        let (begun, now) = match self.now {
-            Some(now) => (self.loader.load_rate_events(key)?, now),
-            None if alarm.is_some() => return Ok(()),
-            None => (Vec::new(), Timestamp::from_micros(0)),
+        let (window, now) = match self.now {
+            Some(now) => {
+                let usage = self.loader.load_limit_usage(key)?;
+                let per = declared.most_in_time().map(|rate| rate.per);
+                (RateWindow::load_counting(self.loader, key, usage, per, now)?.0, now)
+            }
+            None if row.alarm.is_some() => return Ok(()),
+            None => (RateWindow::default(), Timestamp::from_micros(0)),
         };
         let blocked = self.find_blocked(key)?;
         let first = blocked.iter().map(|(row, units, before)| First {
@@ -119,9 +133,9 @@ impl<L: Loader> AuditStep<'_, L> {
         let watched = Watched {
             key,
             limit: Some(&declared),
-            in_use: *in_use,
-            begun: &begun,
-            alarm: *alarm,
+            in_use: *held,
+            window: &window,
+            alarm: row.alarm,
             first: &first.collect::<Vec<_>>(),
         };
         self.findings.extend(limit(&watched, now));

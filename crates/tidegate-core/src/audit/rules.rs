@@ -183,6 +183,12 @@ pub const RULES: &[Rule] = &[
         "a limit is fuller or emptier than it should be; repair it",
         "makes it hold what it uses, and stand nowhere else",
     ),
+    repaired(
+        "count",
+        "a limit counts the units that tasks hold of it, and those that were begun under its rate",
+        "the limit lets through too many or too few; repair it",
+        "counts them anew",
+    ),
     person(
         "most",
         "several tasks together never hold more of a limit than there ever was",

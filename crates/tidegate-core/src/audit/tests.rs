@@ -134,6 +134,7 @@ impl Loader for Rows {
                 AuditWant::Holds(_) => Loaded::StoredHolds(Vec::new()),
                 AuditWant::Records(_) => Loaded::Records(Vec::new()),
                 AuditWant::Signals { .. } => Loaded::StoredSignals(Vec::new()),
+                AuditWant::Limit(_) => Loaded::StoredLimits(Vec::new()),
                 AuditWant::Limits { .. } => Loaded::StoredLimits(Vec::new()),
                 AuditWant::Keys { .. } => Loaded::StoredKeys(Vec::new()),
                 AuditWant::PausedRuns { .. } => Loaded::Names(Vec::new()),

@@ -12,9 +12,9 @@
 
 use super::Taking;
 use crate::Timestamp;
-use crate::delta::RateEvent;
+use crate::delta::{PassedEvents, RateEvent};
 use crate::lifecycle::{Kind, Life, State};
-use crate::limit::{self, Hold, Limit, LimitKey, Room};
+use crate::limit::{self, Hold, Limit, LimitKey, LimitRow, RateWindow, Room};
 use crate::rows::Payload;
 use crate::store::OperationOutcome;
 use crate::want::{Loader, LookUps};
@@ -31,38 +31,49 @@ const GOES_ON_FIRST: Duration = Duration::from_secs(1_000 * 365 * 24 * 60 * 60);
 /// A limit that was looked at in this request, as it stands.
 pub(super) struct Looked {
     limit: Option<Limit>,
-    in_use: u32,
-    begun: Vec<(Timestamp, u32)>,
+    row: LimitRow,
+    window: RateWindow,
+    has_changed: bool,
 }
 
 impl Looked {
     fn room(&self, units: u32, now: Timestamp) -> Room {
-        match &self.limit {
-            Some(limit) => limit.room(units, self.in_use, &self.begun, now),
-            // Nobody knows how much of it there is.
-            None => Room { units: 0, next: None },
-        }
+        self.room_after(0, units, now)
     }
 
-    /// The same if so many units were taken before.
+    /// The room if so many units were taken before.
     fn room_after(&self, before: u32, units: u32, now: Timestamp) -> Room {
-        let Some(limit) = self.limit.as_ref().filter(|_| before > 0) else {
-            return self.room(units, now);
-        };
-        let mut begun = self.begun.clone();
-        begun.push((now, before));
-        limit.room(units, self.in_use.saturating_add(before), &begun, now)
+        // Nobody knows how much there is of a limit that was not declared.
+        let Some(limit) = &self.limit else { return Room { units: 0, next: None } };
+        let in_use = self.row.in_use.saturating_add(before.into());
+        if before == 0 || limit.most_in_time().is_none() {
+            return limit.room(units, in_use, &self.window, now);
+        }
+        let mut window = self.window.clone();
+        window.add_event(now, before);
+        limit.room(units, in_use, &window, now)
     }
 
     /// How much can be taken at once, however much was begun of late.
     fn room_at_once(&self, units: u32) -> u32 {
-        let most = self.limit.as_ref().map(Limit::most_at_once);
-        match most {
-            None => 0,
-            Some(None) => u32::MAX,
-            Some(Some(most)) if self.in_use == 0 => most.max(units),
-            Some(Some(most)) => most.saturating_sub(self.in_use),
-        }
+        let at_once = self.limit.as_ref().map(|limit| match limit.most_at_once() {
+            Some(most) => Limit::new("").at_once(most),
+            None => Limit::new(""),
+        });
+        let now = Timestamp::default();
+        at_once.map_or(0, |limit| {
+            limit.room(units, self.row.in_use, &RateWindow::default(), now).units
+        })
+    }
+
+    /// The row, to be changed.
+    fn row_mut(&mut self) -> &mut LimitRow {
+        self.has_changed = true;
+        &mut self.row
+    }
+
+    fn rate_time(&self) -> Option<Duration> {
+        self.limit.as_ref().and_then(Limit::most_in_time).map(|rate| rate.per)
     }
 }
 
@@ -85,15 +96,38 @@ impl<L: Loader> Taking<'_, L> {
     fn look(&mut self, limit: &LimitKey) -> Result<&mut Looked, L::Stop> {
         if !self.limits.contains_key(limit) {
             let declared = self.rows.find_limit(&limit.name)?;
-            let has_rate = declared.as_ref().is_some_and(|limit| limit.most_in_time().is_some());
-            let looked = Looked {
-                limit: declared,
-                in_use: self.rows.units_in_use(limit)?,
-                begun: if has_rate { self.rows.rate_events(limit)? } else { Vec::new() },
-            };
+            let usage = self.rows.load_limit_usage(limit)?;
+            let (row, window) = (usage.row, RateWindow::default());
+            let mut looked = Looked { limit: declared, row, window, has_changed: false };
+            let (per, now) = (looked.rate_time(), self.now);
+            let (window, passed) =
+                RateWindow::load_counting(&mut self.rows, limit, usage, per, now)?;
+            looked.window = window;
+            self.pass_events(limit, &mut looked, passed);
             self.limits.insert(limit.clone(), looked);
         }
         Ok(self.limits.get_mut(limit).expect("it was just looked at"))
+    }
+
+    /// Rate events of a limit do not count any more.
+    fn pass_events(
+        &mut self,
+        limit: &LimitKey,
+        looked: &mut Looked,
+        passed: impl IntoIterator<Item = (Timestamp, Timestamp)>,
+    ) {
+        for (from, to) in passed {
+            looked.row_mut().window_sum = looked.window.sum;
+            let limit = limit.clone();
+            self.rows.delta.passed_events.push(PassedEvents { limit, from, to });
+        }
+    }
+
+    /// Moves the rows of limits that have changed into the delta.
+    pub(super) fn gather_limits(&mut self) {
+        let limits = std::mem::take(&mut self.limits).into_iter();
+        let changed = limits.filter(|(_, looked)| looked.has_changed);
+        self.rows.delta.limit_rows = changed.map(|(limit, looked)| (limit, looked.row)).collect();
     }
 
     /// Whether a limit bounds how much is in use at once.
@@ -134,29 +168,52 @@ impl<L: Loader> Taking<'_, L> {
         units: u32,
     ) -> Result<(), L::Stop> {
         let hold = Hold { limit: limit.clone(), units, since: self.now };
-        let looked = self.look(limit)?;
-        looked.in_use = looked.in_use.saturating_add(units);
+        let row = self.look(limit)?.row_mut();
+        row.in_use = row.in_use.saturating_add(units.into());
         self.rows.take_hold(self.tasks[at].row.key, hold);
         Ok(())
     }
 
     fn count_begun(&mut self, limit: &LimitKey, units: u32) -> Result<(), L::Stop> {
         let now = self.now;
-        let rate = self.look(limit)?.limit.as_ref().and_then(Limit::most_in_time);
-        let Some(rate) = rate else { return Ok(()) };
-        let forget_before = now - rate.per;
-        let limit = limit.clone();
-        self.look(&limit)?.begun.push((now, units));
-        self.rows.add_rate_event(RateEvent { limit, at: now, units, forget_before });
+        let looked = self.look(limit)?;
+        if looked.rate_time().is_some() {
+            looked.window.add_event(now, units);
+            looked.row_mut().window_sum = looked.window.sum;
+            let limit = limit.clone();
+            self.rows.delta.rate_events.push(RateEvent { limit, at: now, units });
+        }
         Ok(())
+    }
+
+    pub(super) fn find_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, L::Stop> {
+        Ok(self.look(limit)?.row.alarm)
+    }
+
+    /// The row of a limit counts what tasks hold and what is stored of its begins; whether it did not.
+    /// Only before the same request changes either.
+    pub(super) fn count_limit(&mut self, limit: &LimitKey) -> Result<bool, L::Stop> {
+        if self.look(limit)?.has_changed {
+            return Ok(false);
+        }
+        let stored = self.rows.load_stored_limit(limit)?;
+        let Some(stored) = stored.into_iter().next() else { return Ok(false) };
+        let looked = self.look(limit)?;
+        let has_miscounted = (stored.held, stored.begun) != (looked.row.in_use, looked.window.sum);
+        if has_miscounted {
+            looked.window.sum = stored.begun;
+            let row = looked.row_mut();
+            (row.in_use, row.window_sum) = (stored.held, stored.begun);
+        }
+        Ok(has_miscounted)
     }
 
     /// A limit is looked at again at this time, if not before.
     fn ring_at(&mut self, limit: &LimitKey, at: Option<Timestamp>) -> Result<(), L::Stop> {
         let Some(at) = at else { return Ok(()) };
-        match self.rows.limit_alarm(limit)? {
-            Some(before) if before <= at => {}
-            _ => self.rows.set_limit_alarm(limit, Some(at)),
+        let looked = self.look(limit)?;
+        if looked.row.alarm.is_none_or(|before| before > at) {
+            looked.row_mut().alarm = Some(at);
         }
         Ok(())
     }
@@ -199,8 +256,8 @@ impl<L: Loader> Taking<'_, L> {
     /// Units of a limit are there for others.
     pub(super) fn give_back(&mut self, hold: &Hold) -> Result<(), L::Stop> {
         // What it stands at is looked up before it changes.
-        let looked = self.look(&hold.limit)?;
-        looked.in_use = looked.in_use.saturating_sub(hold.units);
+        let row = self.look(&hold.limit)?.row_mut();
+        row.in_use = row.in_use.saturating_sub(hold.units.into());
         self.freed.insert(hold.limit.clone());
         Ok(())
     }
@@ -269,10 +326,11 @@ impl<L: Loader> Taking<'_, L> {
 
     fn open_limit(&mut self, limit: &LimitKey) -> Result<bool, L::Stop> {
         let now = self.now;
-        if self.rows.limit_alarm(limit)?.is_some() {
-            self.rows.set_limit_alarm(limit, None);
+        let looked = self.look(limit)?;
+        if looked.row.alarm.is_some() {
+            looked.row_mut().alarm = None;
         }
-        let room = self.look(limit)?.room(1, now);
+        let room = looked.room(1, now);
         let most = count_opened(&room);
         let (mut opened, mut closed) = (HashMap::<Lane, (u32, u32)>::new(), HashSet::new());
         for at in self.behind(limit, most)? {
@@ -368,13 +426,13 @@ impl<L: Loader> Taking<'_, L> {
     fn change_limit(&mut self, limit: &Limit) -> Result<OperationOutcome, L::Stop> {
         self.rows.set_limit(limit);
         // Limits that were looked up before have another bound now.
-        let known = self.limits.iter_mut().filter(|(key, _)| *key.name == *limit.name());
-        for (key, looked) in known {
+        let known = self.limits.keys().filter(|key| *key.name == *limit.name());
+        for key in Vec::from_iter(known.cloned()) {
+            let Some(mut looked) = self.limits.remove(&key) else { continue };
             looked.limit = Some(limit.clone());
-            looked.begun = match limit.most_in_time() {
-                Some(_) => self.rows.rate_events(key)?,
-                None => Vec::new(),
-            };
+            let passed = looked.window.pass_expired(looked.rate_time(), self.now);
+            self.pass_events(&key, &mut looked, passed);
+            self.limits.insert(key, looked);
         }
         self.freed.extend(self.rows.load_blocked_keys(limit.name())?);
         self.freed.extend(self.changed.list_blocked_keys(limit.name()));

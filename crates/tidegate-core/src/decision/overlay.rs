@@ -5,7 +5,7 @@
 //! is either unchanged by a request, or kept by it as whole task rows.
 
 use crate::audit::{Stray, has_orphans};
-use crate::delta::{Delta, PauseChange, PayloadCopy, RateEvent, SignalChange, is_paused_after};
+use crate::delta::{Delta, PauseChange, PayloadCopy, SignalChange, is_paused_after};
 use crate::keys::KeyMap;
 use crate::lifecycle::WorkerId;
 use crate::limit::{Hold, Limit, LimitKey};
@@ -386,40 +386,6 @@ impl<'l, L: Loader> Overlay<'l, L> {
     /// A task holds nothing of this limit any more.
     pub(super) fn release_hold(&mut self, task: TaskKey, limit: &LimitKey) {
         self.delta.holds.entry(task).or_default().insert(limit.clone(), None);
-    }
-
-    /// The units that tasks hold of a limit.
-    pub(super) fn units_in_use(&mut self, limit: &LimitKey) -> Result<u32, L::Stop> {
-        let changes = self.delta.holds.values().any(|changed| changed.contains_key(limit));
-        debug_assert!(!changes, "a limit is looked up before a hold of it changes");
-        Ok(u32::try_from(self.load_units_in_use(limit)?).unwrap_or(u32::MAX))
-    }
-
-    /// The begins under a limit that still count for its rate: when, and how many units.
-    pub(super) fn rate_events(
-        &mut self,
-        limit: &LimitKey,
-    ) -> Result<Vec<(Timestamp, u32)>, L::Stop> {
-        let mut events = self.load_rate_events(limit)?;
-        let added = self.delta.rate_events.iter().filter(|event| event.limit == *limit);
-        events.extend(added.map(|event| (event.at, event.units)));
-        Ok(events)
-    }
-
-    pub(super) fn add_rate_event(&mut self, event: RateEvent) {
-        self.delta.rate_events.push(event);
-    }
-
-    /// When a limit has to be looked at because time frees units of it.
-    pub(super) fn limit_alarm(&mut self, limit: &LimitKey) -> Result<Option<Timestamp>, L::Stop> {
-        match self.delta.limit_alarms.get(limit) {
-            Some(alarm) => Ok(*alarm),
-            None => self.load_limit_alarm(limit),
-        }
-    }
-
-    pub(super) fn set_limit_alarm(&mut self, limit: &LimitKey, alarm: Option<Timestamp>) {
-        self.delta.limit_alarms.insert(limit.clone(), alarm);
     }
 
     // --------------------------------------------------------------------- workers and repair --

@@ -273,11 +273,12 @@ impl<L: Loader> Taking<'_, L> {
     }
 
     fn repair_limit(&mut self, limit: &LimitKey) -> Result<bool, L::Stop> {
-        let (first, alarm) = (self.behind(limit, 1)?, self.rows.limit_alarm(limit)?);
+        let has_miscounted = self.count_limit(limit)?;
+        let (first, alarm) = (self.behind(limit, 1)?, self.find_alarm(limit)?);
         self.freed.insert(limit.clone());
         self.open_limits()?;
-        let rings = alarm.is_none() && self.rows.limit_alarm(limit)?.is_some();
+        let rings = alarm.is_none() && self.find_alarm(limit)?.is_some();
         let behind = self.behind(limit, 1)?;
-        Ok(rings || first.iter().any(|first| !behind.contains(first)))
+        Ok(has_miscounted || rings || first.iter().any(|first| !behind.contains(first)))
     }
 }

@@ -35,7 +35,8 @@ impl<L: Loader> Taking<'_, L> {
     }
 
     /// Moves the rows that have changed into the delta.
-    pub(super) fn gather_tasks(&mut self) {
+    pub(super) fn gather_rows(&mut self) {
+        self.gather_limits();
         let now = self.now;
         let changed = self.tasks.iter().filter(|task| task.dirty).count();
         let mut writes = Vec::with_capacity(changed);

@@ -4,7 +4,7 @@ use super::{COUNTED_MAX, Full, Looked, NAMED_MAX, RECENT_MAX, Why};
 use crate::Timestamp;
 use crate::graph::TaskIndex;
 use crate::lifecycle::{Activity, Kind, Reason, State, WorkerId};
-use crate::limit::{self, Holder, Limit, LimitKey};
+use crate::limit::{self, Holder, Limit, LimitKey, RateWindow};
 use crate::rows::{Head, Payload, Row};
 use crate::store::{Happened, Scope, TaskKey};
 use crate::want::{LiveWorker, Loader, LookUps, TaskGroup};
@@ -210,8 +210,10 @@ impl<L: Loader> Explainer<'_, L> {
             if let Some(rate) = declared.most_in_time() {
                 // By itself, because a limit that is full names no time.
                 let alone = Limit::new("").rate(rate.units, rate.per);
-                let begun = self.rows.load_rate_events(&limit)?;
-                let room = alone.room(wants, 0, &begun, self.now);
+                let usage = self.rows.load_limit_usage(&limit)?;
+                let (per, now) = (Some(rate.per), self.now);
+                let (window, _) = RateWindow::load_counting(self.rows, &limit, usage, per, now)?;
+                let room = alone.room(wants, 0, &window, now);
                 if let Some(next) = room.next.filter(|_| room.units < wants) {
                     let (limit, before) = (limit.clone(), full.before);
                     self.reasons.push(Why::RateReached { limit, rate, wants, next, before });
@@ -254,7 +256,7 @@ impl<L: Loader> Explainer<'_, L> {
             limit: limit.clone(),
             at_once: declared.most_at_once(),
             wants,
-            in_use: self.rows.load_units_in_use(limit)?.try_into().unwrap_or(u32::MAX),
+            in_use: self.rows.load_limit_usage(limit)?.row.in_use.try_into().unwrap_or(u32::MAX),
             holders,
             before: count_up(self.rows.load_blocked_before(
                 limit,

@@ -2,8 +2,9 @@
 
 use super::Memory;
 use super::table::{SentSignal, SignalList, TaskList};
-use crate::delta::{Delta, PauseChange, RateEvent, SignalChange, TaskWrite};
+use crate::delta::{Delta, PassedEvents, PauseChange, RateEvent, SignalChange, TaskWrite};
 use crate::lifecycle::WorkerId;
+use crate::limit::LimitRow;
 use crate::store::{RunKey, Scope, TaskKey};
 use crate::transaction::{ApplyOutcome, Transaction};
 use std::convert::Infallible;
@@ -30,13 +31,18 @@ impl Transaction for Memory {
                 self.holds.replace_row((task, limit), hold);
             }
         }
-        for RateEvent { limit, at, units, forget_before } in delta.rate_events.drain(..) {
-            let events = self.rate_events.entry(limit).or_default();
-            events.retain(|(at, _)| *at >= forget_before);
-            events.push((at, units));
+        for PassedEvents { limit, from, to } in delta.passed_events.drain(..) {
+            let Some(events) = self.rate_events.get_mut(&limit) else { continue };
+            events.extract_if(from..=to, |_, _| true).for_each(drop);
+            if events.is_empty() {
+                self.rate_events.remove(&limit);
+            }
         }
-        for (limit, alarm) in take(&mut delta.limit_alarms) {
-            self.limit_alarms.replace_row(limit, alarm);
+        for RateEvent { limit, at, units } in delta.rate_events.drain(..) {
+            *self.rate_events.entry(limit).or_default().entry(at).or_default() += u64::from(units);
+        }
+        for (limit, row) in take(&mut delta.limit_rows) {
+            self.limit_rows.replace_row(limit, (row != LimitRow::default()).then_some(row));
         }
         for (task, kind, bytes) in delta.payloads.drain(..) {
             self.payloads.insert((task, kind.code()), bytes);

@@ -5,7 +5,7 @@ use super::{KeysByTime, Memory};
 use crate::Timestamp;
 use crate::delta::{PauseChange, TaskWrite, is_paused_after};
 use crate::lifecycle::WorkerId;
-use crate::limit::{Hold, LimitKey};
+use crate::limit::{FIRST_EVENTS, Hold, LimitKey, LimitRow, LimitUsage};
 use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
 use crate::rows::{Head, Owned, sum_paused_time};
 use crate::store::{Happened, Record, RunKey, Scope, TaskKey};
@@ -16,7 +16,7 @@ use crate::want::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 impl Loader for Memory {
@@ -57,11 +57,11 @@ impl Memory {
                 Loaded::TaskKeys(self.tasks.list_due(&TaskList::Alarms, *until, *max))
             }
             Want::DueLimits { until, max } => {
-                Loaded::LimitKeys(self.limit_alarms.list_due(&(), *until, *max))
+                Loaded::LimitKeys(self.limit_rows.list_due(&(), *until, *max))
             }
             Want::NextAlarm => {
                 let task = self.tasks.list_keys(&TaskList::Alarms).next().map(|(alarm, _)| *alarm);
-                let limit = self.limit_alarms.list_keys(&()).next().map(|(alarm, _)| *alarm);
+                let limit = self.limit_rows.list_keys(&()).next().map(|(alarm, _)| *alarm);
                 Loaded::Instant(task.into_iter().chain(limit).min())
             }
             Want::OwnedBy { worker, max } => {
@@ -141,11 +141,21 @@ impl Memory {
     fn load_limits(&self, want: &Want) -> Loaded {
         match want {
             Want::Limit(name) => Loaded::Limit(self.limits.get(&**name).cloned()),
-            Want::UnitsInUse(limit) => Loaded::Number(self.sum_units(limit).into()),
-            Want::RateEvents(limit) => {
-                Loaded::RateEvents(self.rate_events.get(limit).cloned().unwrap_or_default())
+            Want::LimitUsage(limit) => {
+                let events = self.rate_events.get(limit);
+                let first = events.into_iter().flatten().take(FIRST_EVENTS as usize);
+                Loaded::LimitUsage(LimitUsage {
+                    row: self.find_limit_row(limit),
+                    oldest: first.map(|(at, units)| (*at, *units)).collect(),
+                    newest: events.and_then(|events| Some(*events.last_key_value()?.0)),
+                })
             }
-            Want::LimitAlarm(limit) => Loaded::Instant(self.limit_alarms.rows.get(limit).copied()),
+            Want::RateEvents { limit, after, max } => {
+                let events = self.rate_events.get(limit).into_iter();
+                let later = (Bound::Excluded(*after), Bound::Unbounded);
+                let events = events.flat_map(|events| events.range(later)).take(*max as usize);
+                Loaded::RateEvents(events.map(|(at, units)| (*at, *units)).collect())
+            }
             Want::Holds(task) => {
                 let holds = self.holds_of(*task..TaskKey(task.0 + 1));
                 Loaded::Holds(holds.map(|(_, hold)| hold.clone()).collect())
@@ -277,6 +287,7 @@ impl Memory {
             AuditWant::Limits { from, max } => {
                 Loaded::StoredLimits(self.list_limit_keys(*from, *max))
             }
+            AuditWant::Limit(key) => Loaded::StoredLimits(vec![self.view_limit(0, key)]),
             AuditWant::Keys { from, run, max } => {
                 let keys = self.tasks.lists.range(TaskList::Key(from.clone())..);
                 let keys = keys.map_while(|(list, tasks)| match list {
@@ -352,8 +363,8 @@ impl Memory {
         holds.map(|((task, _), hold)| (*task, hold))
     }
 
-    pub(super) fn sum_units(&self, limit: &LimitKey) -> u32 {
-        self.holds.list_rows(limit).map(|(_, hold)| hold.units).fold(0, u32::saturating_add)
+    pub(super) fn find_limit_row(&self, limit: &LimitKey) -> LimitRow {
+        self.limit_rows.rows.get(limit).copied().unwrap_or_default()
     }
 
     fn find_pause(&self, scope: &Scope) -> Option<Timestamp> {
@@ -456,17 +467,24 @@ impl Memory {
     /// Limits have no numbers here; they are counted for the occasion.
     fn list_limit_keys(&self, from: i64, max: u32) -> Vec<StoredLimit> {
         let mut keys = self.list_used_limits();
-        keys.extend(self.limit_alarms.rows.keys());
+        keys.extend(self.limit_rows.rows.keys());
+        keys.extend(self.rate_events.keys());
         let numbered = (0..).zip(keys).skip_while(|(number, _)| *number < from);
-        let stored = numbered.map(|(number, key)| StoredLimit {
+        let stored = numbered.map(|(number, key)| self.view_limit(number, key));
+        stored.take(max as usize).collect()
+    }
+
+    fn view_limit(&self, number: i64, key: &LimitKey) -> StoredLimit {
+        let begun = self.rate_events.get(key).into_iter().flatten();
+        StoredLimit {
             number,
             key: key.clone(),
-            in_use: self.sum_units(key),
+            row: self.find_limit_row(key),
+            held: self.holds.list_rows(key).map(|(_, hold)| u64::from(hold.units)).sum(),
             holders: self.holds.list_keys(key).count() as u32,
+            begun: begun.map(|(_, units)| *units).sum(),
             most: None,
-            alarm: self.limit_alarms.rows.get(key).copied(),
-        });
-        stored.take(max as usize).collect()
+        }
     }
 
     /// The numbers in a range that the rows of a table belong to, each at least once.

@@ -2,7 +2,7 @@
 
 use crate::delta::TaskWrite;
 use crate::lifecycle::{State, WorkerId};
-use crate::limit::{Hold, LimitKey};
+use crate::limit::{Hold, LimitKey, LimitRow};
 use crate::rows::Gate;
 use crate::store::{Bytes, Record, RunKey, TaskKey};
 use crate::wait::{WaitKind, Waiting};
@@ -226,11 +226,11 @@ impl IndexedRow for Record {
     }
 }
 
-/// Alarms of limits by time.
-impl IndexedRow for Timestamp {
+/// Limits with an alarm.
+impl IndexedRow for LimitRow {
     type List = ();
 
     fn find_lists(&self) -> Vec<((), Timestamp)> {
-        vec![((), *self)]
+        self.alarm.map(|alarm| ((), alarm)).into_iter().collect()
     }
 }

@@ -21,7 +21,7 @@ use crate::decision::{DUE_MAX, count_wanted, may_order};
 use crate::graph::TaskIndex;
 use crate::keys::KeyMap;
 use crate::lifecycle::Event;
-use crate::limit::{self, LimitKey};
+use crate::limit::{self, Limit, LimitKey};
 use crate::plan::Plan;
 use crate::retention::Aged;
 use crate::rows::{Owned, Row, is_planned_plain};
@@ -93,6 +93,8 @@ pub struct Foresight<'r> {
     wide_children: KeyMap<TaskKey, (TaskIndex, Arc<Plan>)>,
     /// The limits that the request looks at.
     limits: BTreeMap<LimitKey, FreedLimit>,
+    /// The definitions of limits that are known.
+    definitions: HashMap<Arc<str>, Limit>,
     /// All that was foreseen or asked for.
     foreseen: HashSet<Want>,
     joined: Vec<Want>,
@@ -148,6 +150,7 @@ impl<'r> Foresight<'r> {
             ends: KeyMap::default(),
             wide_children: KeyMap::default(),
             limits: BTreeMap::new(),
+            definitions: HashMap::new(),
             foreseen: HashSet::new(),
             joined: Vec::new(),
             following: Vec::new(),

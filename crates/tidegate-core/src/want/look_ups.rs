@@ -7,7 +7,7 @@ use super::{
 use crate::delta::PauseChange;
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
-use crate::limit::{Hold, Limit, LimitKey};
+use crate::limit::{Hold, Limit, LimitKey, LimitUsage};
 use crate::retention::{OldRecord, OldRun, OldSignal, RunRows};
 use crate::rows::{Owned, Payload, Row};
 use crate::store::{Bytes, Happened, Record, RunKey, Scope, TaskKey};
@@ -74,11 +74,10 @@ pub(crate) trait LookUps: Loader {
         load_paused_time(run: RunId, queue: &Arc<str>, from: Timestamp, to: Timestamp) -> Duration =
             Want::PausedTime { run, queue: queue.clone(), from, to } => Duration;
         load_limit(name: &str) -> Option<Limit> = Want::Limit(name.into()) => Limit;
-        load_units_in_use(limit: &LimitKey) -> i64 = Want::UnitsInUse(limit.clone()) => Number;
-        load_rate_events(limit: &LimitKey) -> Vec<(Timestamp, u32)> =
-            Want::RateEvents(limit.clone()) => RateEvents;
-        load_limit_alarm(limit: &LimitKey) -> Option<Timestamp> =
-            Want::LimitAlarm(limit.clone()) => Instant;
+        load_limit_usage(limit: &LimitKey) -> LimitUsage =
+            Want::LimitUsage(limit.clone()) => LimitUsage;
+        load_rate_events(limit: &LimitKey, after: Timestamp, max: u32) -> Vec<(Timestamp, u64)> =
+            Want::RateEvents { limit: limit.clone(), after, max } => RateEvents;
         load_holds(task: TaskKey) -> Vec<Hold> = Want::Holds(task) => Holds;
         load_notifications(worker: WorkerId) -> Vec<TaskKey> =
             Want::Notifications(worker) => TaskKeys;
@@ -125,6 +124,8 @@ pub(crate) trait LookUps: Loader {
             Want::Audit(AuditWant::Signals { from, max }) => StoredSignals;
         load_stored_limits(from: i64, max: u32) -> Vec<StoredLimit> =
             Want::Audit(AuditWant::Limits { from, max }) => StoredLimits;
+        load_stored_limit(limit: &LimitKey) -> Vec<StoredLimit> =
+            Want::Audit(AuditWant::Limit(limit.clone())) => StoredLimits;
         load_stored_keys(from: FiledKey, run: Option<RunKey>, max: u32)
             -> Vec<(FiledKey, RunKey)> =
             Want::Audit(AuditWant::Keys { from, run, max }) => StoredKeys;

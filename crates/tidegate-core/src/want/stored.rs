@@ -1,10 +1,9 @@
 //! Rows as they are stored, damaged ones too: those that an audit compares with each other.
 
 use super::TaskGroup;
-use crate::Timestamp;
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
-use crate::limit::LimitKey;
+use crate::limit::{LimitKey, LimitRow};
 use crate::rows::{Head, Place, Row};
 use crate::store::{RunKey, TaskKey};
 use std::ops::Range;
@@ -40,6 +39,8 @@ pub enum AuditWant {
         /// At most this many.
         max: u32,
     },
+    /// One limit for one key, if it has a number: `Loaded::StoredLimits`.
+    Limit(LimitKey),
     /// Idempotency keys from one on, in order, each with the run that is found under it:
     /// `Loaded::StoredKeys`.
     Keys {
@@ -182,14 +183,16 @@ pub struct StoredLimit {
     pub number: i64,
     /// Which limit, for which key.
     pub key: LimitKey,
-    /// Units that tasks hold.
-    pub in_use: u32,
+    /// Its row.
+    pub row: LimitRow,
+    /// Units that tasks hold, added up.
+    pub held: u64,
     /// How many tasks hold them.
     pub holders: u32,
+    /// Units of its rate events, added up.
+    pub begun: u64,
     /// The most units that the limit ever allowed at once, if the store has kept that.
     pub most: Option<u32>,
-    /// When time frees units of it.
-    pub alarm: Option<Timestamp>,
 }
 
 /// A table whose rows belong to something else, which they name by its number.

@@ -11,7 +11,7 @@ use tidegate_core::graph::{Graph, Node, OnFailure, RunOutcome, TaskIndex, When};
 use tidegate_core::lifecycle::{
     Activity, CancelledBy, Event, Fence, Kind, Life, RECOVERIES_MAX, Reason, State, WorkerId,
 };
-use tidegate_core::limit::{Hold, Limit, LimitKey};
+use tidegate_core::limit::{Hold, Limit, LimitKey, RateWindow};
 use tidegate_core::memory::MemoryStore;
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::rows::{Gate, Head, Place, Row};
@@ -432,10 +432,12 @@ fn what_is_held_without_right_is_found() {
 fn who_stands_behind_a_limit_with_room_is_found() {
     let (key, row) = (LimitKey::new("api", ""), limited().tasks.remove(0).0);
     let both = Limit::new("api").at_once(3).rate(3, SECOND * 10);
-    let rules = |in_use, begun: &[_], alarm, (units, before)| {
+    let rules = |in_use, begun: &[(Timestamp, u64)], alarm, (units, before)| {
         let first = [audit::First { row: &row, units, before }];
         let (key, limit) = (&key, Some(&both));
-        let watched = audit::Watched { key, limit, in_use, begun, alarm, first: &first };
+        let sum = begun.iter().map(|(_, units)| units).sum();
+        let window = &RateWindow { sum, oldest: begun.to_vec() };
+        let watched = audit::Watched { key, limit, in_use, window, alarm, first: &first };
         audit::limit(&watched, NOW).iter().map(|finding| finding.rule).collect::<Vec<_>>()
     };
     let (found, sound) = (["limit"], Vec::<&str>::new());
@@ -454,7 +456,7 @@ fn who_stands_behind_a_limit_with_room_is_found() {
         key: &key,
         limit: None,
         in_use: 0,
-        begun: &[],
+        window: &RateWindow::default(),
         alarm: None,
         first: &first,
     };

@@ -1,15 +1,15 @@
 //! Limits, the units that tasks hold of them, and begins that count for a rate.
 //!
-//! The row of a limit's key counts the units in use. It changes in the statement that changes the holds,
-//! and behind all task rows: limits are last in the order of locks.
+//! The row of a limit's key counts the units in use and those of its rate events. It is written as it
+//! was decided: the decision has loaded it, and so locked it, behind all task rows.
 
 use super::{DeltaQueue, make_column};
 use crate::batch::Parameter;
 use crate::error::Error;
 use std::collections::BTreeMap;
 use tidegate_core::Timestamp;
-use tidegate_core::delta::{Delta, RateEvent};
-use tidegate_core::limit::{Hold, Limit, LimitKey};
+use tidegate_core::delta::{Delta, PassedEvents, RateEvent};
+use tidegate_core::limit::{Hold, Limit, LimitKey, LimitRow};
 use tidegate_core::store::TaskKey;
 
 /// NULL is without bound, and the largest there is.
@@ -19,35 +19,31 @@ const SET_LIMIT: &str = "INSERT INTO task_limit AS l (name, at_once, rate, rate_
      most = CASE WHEN l.most IS NULL OR excluded.most IS NULL THEN NULL \
      ELSE greatest(l.most, excluded.most) END";
 
-/// Units of NULL are given back. The units that were held before are those at the beginning of the
-/// statement; rows of limits change in the order of their numbers.
+/// Units of NULL are given back.
 const CHANGE_HOLDS: &str = "WITH given AS (SELECT * \
      FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[]) \
      AS given (task, limit_key, units, since)), \
-     held AS (SELECT h.limit_key, h.units FROM given JOIN hold AS h \
-     ON h.task = given.task AND h.limit_key = given.limit_key), \
      put AS (INSERT INTO hold (task, limit_key, units, since) \
      SELECT task, limit_key, units, since FROM given WHERE units IS NOT NULL \
-     ON CONFLICT (task, limit_key) DO UPDATE SET units = excluded.units, since = excluded.since), \
-     gone AS (DELETE FROM hold AS h USING given WHERE given.units IS NULL \
-     AND h.task = given.task AND h.limit_key = given.limit_key), \
-     balance AS (SELECT limit_key, sum(units)::int8 AS units FROM \
-     (SELECT limit_key, units FROM given WHERE units IS NOT NULL \
-     UNION ALL SELECT limit_key, -units FROM held) AS changed \
-     GROUP BY limit_key HAVING sum(units) <> 0 ORDER BY limit_key) \
-     UPDATE limit_key AS k SET in_use = k.in_use + balance.units FROM balance \
-     WHERE k.number = balance.limit_key";
+     ON CONFLICT (task, limit_key) DO UPDATE SET units = excluded.units, since = excluded.since) \
+     DELETE FROM hold AS h USING given WHERE given.units IS NULL \
+     AND h.task = given.task AND h.limit_key = given.limit_key";
 
 const FORGET_RATE_EVENTS: &str = "DELETE FROM rate_event AS e \
-     USING unnest($1::int8[], $2::int8[]) AS given (limit_key, before) \
-     WHERE e.limit_key = given.limit_key AND e.at < given.before";
+     USING unnest($1::int8[], $2::int8[], $3::int8[]) AS given (limit_key, first, last) \
+     WHERE e.limit_key = given.limit_key AND e.at >= given.first AND e.at <= given.last";
 
 const ADD_RATE_EVENTS: &str = "INSERT INTO rate_event AS e (limit_key, at, units) \
      SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[]) \
      ON CONFLICT (limit_key, at) DO UPDATE SET units = e.units + excluded.units";
 
-const SET_LIMIT_ALARMS: &str = "UPDATE limit_key AS k SET alarm = given.alarm \
-     FROM unnest($1::int8[], $2::int8[]) AS given (number, alarm) WHERE k.number = given.number";
+/// The rows were locked when they were loaded.
+const SET_LIMIT_ROWS: &str = "UPDATE limit_key AS k SET in_use = given.in_use, \
+     window_sum = given.window_sum, overtaken_task = given.overtaken_task, \
+     overtakes = given.overtakes, alarm = given.alarm \
+     FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[]) \
+     AS given (number, in_use, window_sum, overtaken_task, overtakes, alarm) \
+     WHERE k.number = given.number";
 
 /// A hold that changes: the task, the limit, and the hold as it is from now on.
 type HoldChange<'d> = (TaskKey, i64, Option<&'d Hold>);
@@ -58,8 +54,9 @@ impl DeltaQueue<'_> {
             self.write_limit(limit).await?;
         }
         self.write_holds(&delta.holds).await?;
+        self.drop_passed_events(&delta.passed_events).await?;
         self.write_rate_events(&delta.rate_events).await?;
-        self.write_limit_alarms(&delta.limit_alarms).await
+        self.write_limit_rows(&delta.limit_rows).await
     }
 
     async fn write_limit(&mut self, limit: &Limit) -> Result<(), Error> {
@@ -99,25 +96,34 @@ impl DeltaQueue<'_> {
         Ok(())
     }
 
-    async fn write_rate_events(&mut self, events: &[RateEvent]) -> Result<(), Error> {
-        // A statement cannot change a row twice: begins of the same instant are one row.
-        let mut forgotten: BTreeMap<i64, i64> = BTreeMap::new();
-        let mut begun: BTreeMap<(i64, i64), i64> = BTreeMap::new();
-        for RateEvent { limit, at, units, forget_before } in events {
+    async fn drop_passed_events(&mut self, passed: &[PassedEvents]) -> Result<(), Error> {
+        let mut ranges: Vec<(i64, i64, i64)> = Vec::new();
+        for PassedEvents { limit, from, to } in passed {
             let number = self.state.catalog.number_limit(limit).await?;
-            let before = forgotten.entry(number).or_insert(i64::MIN);
-            *before = (*before).max(forget_before.as_micros());
-            *begun.entry((number, at.as_micros())).or_default() += i64::from(*units);
+            ranges.push((number, from.as_micros(), to.as_micros()));
         }
-        if events.is_empty() {
+        if ranges.is_empty() {
             return Ok(());
         }
-        let forgotten: Vec<(i64, i64)> = forgotten.into_iter().collect();
         let parameters = vec![
-            make_column(&forgotten, |(limit, _)| *limit),
-            make_column(&forgotten, |(_, before)| *before),
+            make_column(&ranges, |(limit, ..)| *limit),
+            make_column(&ranges, |(_, from, _)| *from),
+            make_column(&ranges, |(.., to)| *to),
         ];
         self.add_statement(FORGET_RATE_EVENTS, parameters).await?;
+        Ok(())
+    }
+
+    async fn write_rate_events(&mut self, events: &[RateEvent]) -> Result<(), Error> {
+        // A statement cannot change a row twice: begins of the same instant are one row.
+        let mut begun: BTreeMap<(i64, i64), i64> = BTreeMap::new();
+        for RateEvent { limit, at, units } in events {
+            let number = self.state.catalog.number_limit(limit).await?;
+            *begun.entry((number, at.as_micros())).or_default() += i64::from(*units);
+        }
+        if begun.is_empty() {
+            return Ok(());
+        }
         let begun: Vec<((i64, i64), i64)> = begun.into_iter().collect();
         let parameters = vec![
             make_column(&begun, |((limit, _), _)| *limit),
@@ -128,24 +134,24 @@ impl DeltaQueue<'_> {
         Ok(())
     }
 
-    async fn write_limit_alarms(
-        &mut self,
-        alarms: &BTreeMap<LimitKey, Option<Timestamp>>,
-    ) -> Result<(), Error> {
-        let mut numbered: Vec<(i64, Option<i64>)> = Vec::new();
-        for (limit, alarm) in alarms {
-            let number = self.state.catalog.number_limit(limit).await?;
-            numbered.push((number, alarm.map(Timestamp::as_micros)));
+    async fn write_limit_rows(&mut self, rows: &BTreeMap<LimitKey, LimitRow>) -> Result<(), Error> {
+        let mut numbered: Vec<(i64, LimitRow)> = Vec::new();
+        for (limit, row) in rows {
+            numbered.push((self.state.catalog.number_limit(limit).await?, *row));
         }
         if numbered.is_empty() {
             return Ok(());
         }
-        numbered.sort_unstable();
+        let sum = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
         let parameters = vec![
             make_column(&numbered, |(limit, _)| *limit),
-            make_column(&numbered, |(_, alarm)| *alarm),
+            make_column(&numbered, |(_, row)| sum(row.in_use)),
+            make_column(&numbered, |(_, row)| sum(row.window_sum)),
+            make_column(&numbered, |(_, row)| row.overtaken_task.map(|task| task.0)),
+            make_column(&numbered, |(_, row)| i64::from(row.overtakes)),
+            make_column(&numbered, |(_, row)| row.alarm.map(Timestamp::as_micros)),
         ];
-        self.add_statement(SET_LIMIT_ALARMS, parameters).await?;
+        self.add_statement(SET_LIMIT_ROWS, parameters).await?;
         Ok(())
     }
 }
@@ -157,5 +163,5 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("CHANGE_HOLDS", CHANGE_HOLDS),
     ("FORGET_RATE_EVENTS", FORGET_RATE_EVENTS),
     ("ADD_RATE_EVENTS", ADD_RATE_EVENTS),
-    ("SET_LIMIT_ALARMS", SET_LIMIT_ALARMS),
+    ("SET_LIMIT_ROWS", SET_LIMIT_ROWS),
 ];

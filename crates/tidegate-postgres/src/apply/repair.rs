@@ -10,7 +10,6 @@ use tidegate_core::audit::Stray;
 use tidegate_core::delta::{Delta, TaskWrite};
 use tidegate_core::packed::{Ending, unpack_ending};
 use tidegate_core::rows::{Head, Row};
-use tidegate_core::want::SideTable;
 
 const REFILE_TASK: &str = "UPDATE task SET task_group = $2, queue = $3, weight = $4 \
      WHERE number = $1 AND (task_group, queue, weight) IS DISTINCT FROM ($2, $3, $4)";
@@ -21,21 +20,6 @@ const FORGET_KEYS: &str = "DELETE FROM run_key WHERE run = $1 \
      AND (queue, workflow, key) IS DISTINCT FROM ($2::text, $3::text, $4::text)";
 const ADD_KEY: &str = "INSERT INTO run_key (queue, workflow, key, run) VALUES ($1, $2, $3, $4) \
      ON CONFLICT DO NOTHING";
-
-/// Gives back the units of rows in `hold`, of which a column is $1. Rows of limits change in the order of
-/// their numbers.
-macro_rules! delete_holds {
-    ($owner:literal) => {
-        concat!(
-            "WITH gone AS (DELETE FROM hold WHERE ",
-            $owner,
-            " = $1 RETURNING limit_key, units), balance AS (SELECT limit_key, \
-             sum(units)::int8 AS units FROM gone GROUP BY limit_key ORDER BY limit_key) \
-             UPDATE limit_key AS k SET in_use = k.in_use - balance.units FROM balance \
-             WHERE k.number = balance.limit_key"
-        )
-    };
-}
 
 /// First rows that stand among the ended ones: number, and the record of the end, if the row has it.
 const FIND_ENDED: &str = "SELECT number, record, record_kind, ended_at, ending FROM ended_task \
@@ -144,14 +128,8 @@ impl DeltaQueue<'_> {
             }
             let Some(number) = orphan.owner_number() else { continue };
             for &table in orphan.side_tables() {
-                let sql = match table {
-                    SideTable::Holds => delete_holds!("task").to_owned(),
-                    SideTable::LimitHolds => delete_holds!("limit_key").to_owned(),
-                    _ => match side_table(table) {
-                        Some((table, owner)) => format!("DELETE FROM {table} WHERE {owner} = $1"),
-                        None => continue,
-                    },
-                };
+                let Some((table, owner)) = side_table(table) else { continue };
+                let sql = format!("DELETE FROM {table} WHERE {owner} = $1");
                 self.add_statement(&sql, vec![Box::new(number)]).await?;
             }
         }

@@ -1,5 +1,6 @@
 //! Tests on the PostgreSQL server for tests, each in a schema of its own.
 
+mod audit;
 mod conformance;
 mod notify;
 mod open;

@@ -59,6 +59,27 @@ pub async fn who_is_left_behind_by_who_is_let_through_a_rate_has_its_time(world:
     }
 }
 
+/// More begins are stored than a request looks at.
+pub async fn rate_of_many_begins_is_exact(world: &mut World) {
+    let (most, per) = (50, SECOND * 10);
+    let worker = crowd(world, Limit::new("api").rate(most, per), api(), 200).await;
+    let first = world.now();
+    for _ in 0..most {
+        assert_eq!(world.claim(worker, 1).await.len(), 1);
+        world.advance(Duration::from_millis(100));
+    }
+    let reply = world.claim_with(worker, claim(9, 0)).await;
+    assert_eq!((reply.claimed.len(), reply.alarm), (0, Some(first + per)));
+    world.advance((first + per).since(world.now()));
+    assert_eq!(world.claim(worker, 9).await.len(), 1);
+    // Half of them are passed in one request, and then all.
+    world.advance(Duration::from_millis(2_500));
+    assert_eq!(world.claim(worker, 99).await.len(), 25);
+    world.advance(SECOND * 60);
+    assert_eq!(world.claim(worker, 99).await.len(), 50);
+    assert!(world.claim(worker, 99).await.is_empty());
+}
+
 pub async fn a_rate_and_a_bound_at_once_both_hold(world: &mut World) {
     let limit = Limit::new("api").at_once(1).rate(2, SECOND * 10);
     let worker = crowd(world, limit, api(), 4).await;

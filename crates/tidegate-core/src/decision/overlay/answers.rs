@@ -114,9 +114,11 @@ impl<L: Loader<Stop = Infallible>> Overlay<'_, L> {
             Want::IsSent(run, id) => text_of(self.was_sent(*run, *id)?),
             Want::Signals { run, name, .. } => text_of(self.next_signal(*run, name)?),
             Want::Limit(name) => text_of(self.find_limit(name)?),
-            Want::LimitAlarm(limit) => text_of(self.limit_alarm(limit)?),
             Want::Holds(task) => text_of(self.find_holds(*task)?),
-            Want::UnitsInUse(limit) => text_of(self.sum_units_in_use(limit)?),
+            Want::LimitUsage(limit) => {
+                let stored = self.load_limit_usage(limit)?.row;
+                text_of(self.delta.limit_rows.get(limit).copied().unwrap_or(stored))
+            }
             _ => None,
         })
     }
@@ -129,22 +131,5 @@ impl<L: Loader<Stop = Infallible>> Overlay<'_, L> {
     fn find_written(&self, task: TaskKey) -> Option<&Row> {
         let mut written = self.delta.tasks.iter();
         written.find(|write| write.row.key == task).map(|write| &write.row)
-    }
-
-    /// The units that tasks hold of a limit: those in the store, and the difference that the delta makes.
-    fn sum_units_in_use(&mut self, limit: &crate::limit::LimitKey) -> Result<i64, Infallible> {
-        let mut units = self.load_units_in_use(limit)?;
-        let changed: Vec<TaskKey> = self.delta.holds.keys().copied().collect();
-        for task in changed {
-            let of_limit = |holds: Vec<crate::limit::Hold>| -> i64 {
-                holds
-                    .iter()
-                    .filter(|hold| hold.limit == *limit)
-                    .map(|hold| i64::from(hold.units))
-                    .sum()
-            };
-            units += of_limit(self.find_holds(task)?) - of_limit(self.load_holds(task)?);
-        }
-        Ok(units)
     }
 }

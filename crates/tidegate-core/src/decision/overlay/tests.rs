@@ -287,32 +287,3 @@ fn holds_of_a_task_are_those_of_both() {
     let both = look(&take(hold("b", 1)), &take(hold("a", 1)), &find);
     assert_eq!(both, [hold("a", 1), hold("b", 1)], "they are in the order of the limits");
 }
-
-#[test]
-fn rate_events_and_alarm_of_a_limit_are_those_of_both() {
-    let limit = LimitKey::new("api", "");
-    let begin = |second: i64| {
-        let limit = limit.clone();
-        move |overlay: &mut Overlay<'_, Memory>| {
-            let (limit, at) = (limit.clone(), at(second));
-            overlay.add_rate_event(RateEvent { limit, at, units: 1, forget_before: at });
-        }
-    };
-    let find = |overlay: &mut Overlay<'_, Memory>| {
-        let events = overlay.rate_events(&limit)?;
-        // Events that do not count any more may still be there.
-        Ok(events.into_iter().filter(|(event, _)| *event >= at(2)).collect::<Vec<_>>())
-    };
-    assert_eq!(look(&begin(2), &nothing, &find), [(at(2), 1)]);
-    assert_eq!(look(&nothing, &begin(2), &find), [(at(2), 1)]);
-    assert_eq!(look(&begin(1), &begin(2), &find), [(at(2), 1)]);
-    let ring = |alarm: Option<Timestamp>| {
-        let limit = limit.clone();
-        move |overlay: &mut Overlay<'_, Memory>| overlay.set_limit_alarm(&limit, alarm)
-    };
-    let find = |overlay: &mut Overlay<'_, Memory>| overlay.limit_alarm(&limit);
-    assert_eq!(look(&ring(Some(at(1))), &nothing, &find), Some(at(1)));
-    assert_eq!(look(&nothing, &ring(Some(at(1))), &find), Some(at(1)));
-    assert_eq!(look(&ring(Some(at(1))), &ring(Some(at(2))), &find), Some(at(2)));
-    assert_eq!(look(&ring(Some(at(1))), &ring(None), &find), None);
-}

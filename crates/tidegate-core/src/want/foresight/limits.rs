@@ -1,9 +1,8 @@
 //! The wants that follow from the limits of tasks.
 
 use super::{Foresight, TaskRole};
-use crate::Timestamp;
 use crate::decision::count_opened;
-use crate::limit::{self, Limit, LimitKey};
+use crate::limit::{self, LimitKey, LimitUsage, RateWindow};
 use crate::rows::{Payload, Row};
 use crate::want::{Loaded, Want};
 
@@ -14,9 +13,7 @@ pub(super) struct FreedLimit {
     is_freed: bool,
     /// Units that the request gives back.
     given_back: u32,
-    limit: Option<Limit>,
-    in_use: Option<u32>,
-    begun: Vec<(Timestamp, u32)>,
+    usage: Option<LimitUsage>,
 }
 
 impl Foresight<'_> {
@@ -41,31 +38,8 @@ impl Foresight<'_> {
     pub(super) fn look_at_limit(&mut self, limit: &LimitKey, is_freed: bool) {
         let known = self.limits.entry(limit.clone()).or_default();
         known.is_freed |= is_freed;
-        if is_freed {
-            self.join_want(Want::LimitAlarm(limit.clone()));
-        }
         self.join_want(Want::Limit(limit.name.clone()));
-        self.join_want(Want::UnitsInUse(limit.clone()));
-        let namesakes = self.limits.iter().filter(|(key, _)| key.name == limit.name);
-        let definition = namesakes.filter_map(|(_, known)| known.limit.clone()).next();
-        if let Some(definition) = definition {
-            self.look_at_definition(&definition);
-        }
-    }
-
-    /// Begins count where there is a rate, and an alarm says when they do not any more.
-    fn look_at_definition(&mut self, definition: &Limit) {
-        let mut rated = Vec::new();
-        for (key, known) in &mut self.limits {
-            if *key.name == *definition.name() {
-                known.limit = Some(definition.clone());
-                rated.push(key.clone());
-            }
-        }
-        for key in rated.into_iter().filter(|_| definition.most_in_time().is_some()) {
-            self.join_want(Want::RateEvents(key.clone()));
-            self.join_want(Want::LimitAlarm(key));
-        }
+        self.join_want(Want::LimitUsage(limit.clone()));
     }
 
     pub(super) fn look_at_limit_answer(&mut self, want: &Want, loaded: &Loaded) {
@@ -73,15 +47,12 @@ impl Foresight<'_> {
             (_, Loaded::LimitKeys(limits)) => {
                 limits.iter().for_each(|limit| self.look_at_limit(limit, true));
             }
-            (_, Loaded::Limit(Some(limit))) => self.look_at_definition(limit),
-            (Want::UnitsInUse(limit), Loaded::Number(units)) => {
-                if let Some(known) = self.limits.get_mut(limit) {
-                    known.in_use = Some(u32::try_from(*units).unwrap_or(u32::MAX));
-                }
+            (_, Loaded::Limit(Some(limit))) => {
+                self.definitions.insert(limit.name().into(), limit.clone());
             }
-            (Want::RateEvents(limit), Loaded::RateEvents(events)) => {
+            (Want::LimitUsage(limit), Loaded::LimitUsage(usage)) => {
                 if let Some(known) = self.limits.get_mut(limit) {
-                    known.begun.clone_from(events);
+                    known.usage = Some(usage.clone());
                 }
             }
             (Want::Holds(task), Loaded::Holds(holds)) => {
@@ -109,9 +80,13 @@ impl Foresight<'_> {
         let now = self.now.unwrap_or_default();
         let mut blocked = Vec::new();
         for (key, known) in self.limits.iter().filter(|(_, known)| known.is_freed) {
-            let (Some(limit), Some(in_use)) = (&known.limit, known.in_use) else { continue };
-            let in_use = in_use.saturating_sub(known.given_back);
-            let room = limit.room(1, in_use, &known.begun, now);
+            let definition = self.definitions.get(&key.name);
+            let (Some(limit), Some(usage)) = (definition, &known.usage) else { continue };
+            let in_use = usage.row.in_use.saturating_sub(known.given_back.into());
+            let oldest = usage.oldest.clone();
+            let mut window = RateWindow { sum: usage.row.window_sum, oldest };
+            window.pass_expired(limit.most_in_time().map(|rate| rate.per), now);
+            let room = limit.room(1, in_use, &window, now);
             blocked.push(Want::BlockedOn { limit: key.clone(), max: count_opened(&room) });
         }
         blocked.into_iter().for_each(|want| self.follow_want(want));
