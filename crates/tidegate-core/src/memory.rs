@@ -34,7 +34,7 @@ use crate::store::{
 use crate::testing::{OrderTaker, PausingLoader, RequestHooks};
 use crate::transaction::{answer_request, apply_decision};
 use crate::wait::{WaitId, Waiting};
-use crate::want::{LiveWorker, ServedTasks, TaskGroup};
+use crate::want::{LiveWorker, ServedTasks, StoredLimit, TaskGroup};
 use crate::{RunId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -346,6 +346,35 @@ impl Memory {
             states.extend(keys.into_iter().map(|key| state(limit, key)));
         }
         states
+    }
+
+    /// The limits of which tasks hold units or on which tasks are blocked.
+    fn list_used_limits(&self) -> BTreeSet<&LimitKey> {
+        let blocked = self.list_blocked(&LimitKey::new("", "")).map(|(limit, _)| limit);
+        self.holds.lists.keys().chain(blocked).collect()
+    }
+
+    /// Limits have no numbers here; they are counted for the occasion.
+    fn list_limit_keys(&self, from: i64, max: u32) -> Vec<StoredLimit> {
+        let mut keys = self.list_used_limits();
+        keys.extend(self.limit_rows.rows.keys());
+        keys.extend(self.rate_events.keys());
+        let numbered = (0..).zip(keys).skip_while(|(number, _)| *number < from);
+        let stored = numbered.map(|(number, key)| self.view_limit(number, key));
+        stored.take(max as usize).collect()
+    }
+
+    fn view_limit(&self, number: i64, key: &LimitKey) -> StoredLimit {
+        let begun = self.rate_events.get(key).into_iter().flatten();
+        StoredLimit {
+            number,
+            key: key.clone(),
+            row: self.find_limit_row(key),
+            held: self.holds.list_rows(key).map(|(_, hold)| u64::from(hold.units)).sum(),
+            holders: self.holds.list_keys(key).count() as u32,
+            begun: begun.map(|(_, units)| *units).sum(),
+            most: None,
+        }
     }
 
     fn audit_rows(&mut self) -> Vec<Finding> {

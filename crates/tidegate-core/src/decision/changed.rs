@@ -1,8 +1,7 @@
 //! The tasks that a request has changed: counted, and found by the limit that they are blocked on.
 //!
-//! A store finds tasks as they were when the request began. What it finds of a task that has changed is
-//! left out, so that as many more are asked for; and a changed task is found here by what it has become.
-//! A request may change a hundred thousand tasks of as many limits: nothing here walks all of them for
+//! A store finds tasks as they were when the request began. Those that have changed since are left out, so
+//! that as many more are asked for, and are found here as they are. A request may change a hundred thousand tasks of as many limits: nothing here walks all of them for
 //! one limit.
 
 use super::Taking;

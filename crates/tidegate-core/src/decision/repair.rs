@@ -119,7 +119,7 @@ impl<L: Loader> Taking<'_, L> {
         Ok(changed)
     }
 
-    fn mark_waits(&mut self, at: usize) -> bool {
+    pub(super) fn mark_waits(&mut self, at: usize) -> bool {
         let changed = !self.tasks[at].row.has_waits;
         if changed {
             self.mark_changed(at);

@@ -492,11 +492,7 @@ impl<'t, L: Loader> Taking<'t, L> {
     }
 
     pub(super) fn put_wait(&mut self, at: usize, wait: Waiting) {
-        if !self.tasks[at].row.has_waits {
-            self.mark_changed(at);
-        }
-        let row = &mut self.tasks[at].row;
-        row.has_waits = true;
-        self.rows.put_wait(row.key, wait);
+        self.mark_waits(at);
+        self.rows.put_wait(self.tasks[at].row.key, wait);
     }
 }

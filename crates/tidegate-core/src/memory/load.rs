@@ -11,8 +11,8 @@ use crate::rows::{Head, Owned, sum_paused_time};
 use crate::store::{Happened, Record, RunKey, Scope, TaskKey};
 use crate::wait::{WaitId, WaitKind, Waiting};
 use crate::want::{
-    AuditWant, FiledKey, FiledTask, Loaded, Loader, SideTable, StoredLimit, StoredSignal,
-    StoredTask, TaskGroup, Want,
+    AuditWant, FiledKey, FiledTask, Loaded, Loader, SideTable, StoredSignal, StoredTask, TaskGroup,
+    Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -456,35 +456,6 @@ impl Memory {
             is_unrecorded: row.head.is_some() && self.unrecorded.contains(&row.run()),
         };
         StoredTask { key: row.key, index: row.index, content: Ok(filed) }
-    }
-
-    /// The limits of which tasks hold units or on which tasks are blocked.
-    pub(super) fn list_used_limits(&self) -> BTreeSet<&LimitKey> {
-        let blocked = self.list_blocked(&LimitKey::new("", "")).map(|(limit, _)| limit);
-        self.holds.lists.keys().chain(blocked).collect()
-    }
-
-    /// Limits have no numbers here; they are counted for the occasion.
-    fn list_limit_keys(&self, from: i64, max: u32) -> Vec<StoredLimit> {
-        let mut keys = self.list_used_limits();
-        keys.extend(self.limit_rows.rows.keys());
-        keys.extend(self.rate_events.keys());
-        let numbered = (0..).zip(keys).skip_while(|(number, _)| *number < from);
-        let stored = numbered.map(|(number, key)| self.view_limit(number, key));
-        stored.take(max as usize).collect()
-    }
-
-    fn view_limit(&self, number: i64, key: &LimitKey) -> StoredLimit {
-        let begun = self.rate_events.get(key).into_iter().flatten();
-        StoredLimit {
-            number,
-            key: key.clone(),
-            row: self.find_limit_row(key),
-            held: self.holds.list_rows(key).map(|(_, hold)| u64::from(hold.units)).sum(),
-            holders: self.holds.list_keys(key).count() as u32,
-            begun: begun.map(|(_, units)| *units).sum(),
-            most: None,
-        }
     }
 
     /// The numbers in a range that the rows of a table belong to, each at least once.
