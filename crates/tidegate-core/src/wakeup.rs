@@ -9,6 +9,7 @@ mod reasons;
 
 pub use reasons::WakeupReasons;
 
+use crate::Timestamp;
 use crate::delta::Delta;
 use crate::graph::TaskIndex;
 use crate::lifecycle::WorkerId;
@@ -65,6 +66,8 @@ struct ReadyTasks {
     queue: Arc<str>,
     plan: Arc<Plan>,
     task: TaskIndex,
+    /// The first place of one of them in claim order.
+    order: Timestamp,
 }
 
 impl Wakeups {
@@ -79,22 +82,33 @@ impl Wakeups {
         for write in &delta.tasks {
             wakeups.is_run_ended |= write.row.head.is_some() && write.is_run_ended;
             if write.place.gate.is_some_and(|gate| gate.is_open()) {
-                wakeups.add_ready(&write.queue, &write.row.plan, write.row.index);
+                let order = write.place.order.expect("a ready task has a place in claim order");
+                wakeups.add_ready(&write.queue, &write.row.plan, write.row.index, order);
             }
         }
         wakeups
     }
 
-    fn add_ready(&mut self, queue: &Arc<str>, plan: &Arc<Plan>, task: TaskIndex) {
+    fn add_ready(&mut self, queue: &Arc<str>, plan: &Arc<Plan>, task: TaskIndex, order: Timestamp) {
         // Rows that are alike usually come one after the other.
-        let is_last = self.ready.last().is_some_and(|last| {
+        let alike = self.ready.last_mut().filter(|last| {
             Arc::ptr_eq(&last.plan, plan)
                 && last.queue == *queue
                 && plan.known_as(last.task) == plan.known_as(task)
         });
-        if !is_last {
-            self.ready.push(ReadyTasks { queue: queue.clone(), plan: plan.clone(), task });
+        match alike {
+            Some(last) => last.order = last.order.min(order),
+            None => {
+                let (queue, plan) = (queue.clone(), plan.clone());
+                self.ready.push(ReadyTasks { queue, plan, task, order });
+            }
         }
+    }
+
+    /// The first place in claim order of the tasks of a queue that can be claimed from now on; a queue may
+    /// come more than once.
+    pub fn ready_orders(&self) -> impl Iterator<Item = (&str, Timestamp)> {
+        self.ready.iter().map(|ready| (&*ready.queue, ready.order))
     }
 
     /// The reasons to wake a worker; the default is none.
@@ -116,6 +130,7 @@ impl Wakeups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RunId;
     use crate::decision::decide;
     use crate::delta::PauseChange;
     use crate::graph::{Graph, Node, OnFailure};
@@ -124,7 +139,6 @@ mod tests {
     use crate::store::{Knows, NewRun, Operation, Request, RequestId, TaskKey};
     use crate::transaction::Transaction;
     use crate::want::Known;
-    use crate::{RunId, Timestamp};
 
     const WORKER: WorkerId = WorkerId(1);
     const RUN: RunId = RunId::from_u128(7);

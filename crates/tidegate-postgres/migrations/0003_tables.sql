@@ -55,7 +55,8 @@ CREATE TABLE task_group (
 
 -- Tasks that can still change. The tasks of a run have consecutive numbers, in the order of the plan.
 -- The row of the first one is the run as well (run_id, run_number, run, and input), and stays until the
--- run ends. A row that cannot be read is in quarantine, with the reason.
+-- run ends. A row that cannot be read is in quarantine, with the reason. A row with claimed_at was claimed
+-- by a statement that left its lifecycle as it was when the task was ready.
 CREATE TABLE task (
     number      int8 PRIMARY KEY,
     request     int8 NOT NULL,
@@ -72,6 +73,7 @@ CREATE TABLE task (
     claim_order int8,
     alarm       int8,
     blocked_on  int8,
+    claimed_at  int8,
     quarantine  text,
     lifecycle   bytea NOT NULL,
     run_id      uuid,
@@ -82,6 +84,8 @@ CREATE TABLE task (
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX task_ready ON task (task_group, eligibility, claim_order, number)
     WHERE claim_order IS NOT NULL AND blocked_on IS NULL;
+-- The codes are those of eligibilities that let a task start.
+CREATE INDEX task_claim ON task (queue, weight, claim_order, number) WHERE eligibility IN (0, 3);
 CREATE INDEX task_blocked ON task (blocked_on, task_group, claim_order, number) WHERE blocked_on IS NOT NULL;
 CREATE INDEX task_owned ON task (worker, number) WHERE worker IS NOT NULL;
 CREATE INDEX task_alarm ON task (alarm, number) WHERE alarm IS NOT NULL;

@@ -7,11 +7,13 @@
 
 mod groups;
 mod numbers;
+mod queues;
 
 use crate::error::Error;
 use deadpool_postgres::{Object, Pool};
 use groups::GroupList;
 pub(crate) use groups::{KnownWorker, read_worker};
+pub(crate) use queues::QueueView;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,12 +53,14 @@ const FIND_GROUPS: &str = "SELECT named.place, g.number \
      JOIN task_group g ON g.queue = $1 AND g.workflow = $2 AND g.task = named.task \
      AND g.weight = named.weight";
 
-/// Adds those of them that do not exist. In order, because two processes may add the same ones.
-const ADD_GROUPS: &str = "INSERT INTO task_group (queue, workflow, task, weight) \
+/// Adds those of them that do not exist, and gives the queue another version. In order, because two
+/// processes may add the same ones.
+const ADD_GROUPS: &str = "WITH added AS (INSERT INTO task_group (queue, workflow, task, weight) \
      SELECT $1, $2, named.task, named.weight FROM unnest($3::text[], $4::int8[]) \
      AS named (task, weight) WHERE NOT EXISTS (SELECT 1 FROM task_group g WHERE g.queue = $1 \
      AND g.workflow = $2 AND g.task = named.task AND g.weight = named.weight) \
-     ORDER BY named.task, named.weight ON CONFLICT DO NOTHING";
+     ORDER BY named.task, named.weight ON CONFLICT DO NOTHING RETURNING 1) \
+     UPDATE queue SET version = version + 1 WHERE name = $1 AND EXISTS (SELECT 1 FROM added)";
 
 const FIND_LIMITS: &str = "SELECT named.place, l.number \
      FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS named (name, key, place) \
@@ -84,6 +88,7 @@ struct Entries {
     /// Plans by their place in memory: those of rows that are written.
     filed: HashMap<usize, FiledQueues>,
     groups: GroupList,
+    queue_views: HashMap<Arc<str>, Arc<QueueView>>,
     limits: HashMap<i64, LimitKey>,
     limit_numbers: HashMap<LimitKey, i64>,
     workers: HashMap<WorkerId, Arc<KnownWorker>>,
@@ -147,8 +152,9 @@ impl NumberCatalog {
         }
         let client = self.take_connection().await?;
         let number = find_or_add_plan(&client, plan).await?;
-        let groups = self.find_or_add_groups(&client, queue, plan).await?;
+        // Its version changes with the groups.
         let queue_number = find_or_add_queue(&client, queue).await?;
+        let groups = self.find_or_add_groups(&client, queue, plan).await?;
         let filed = Arc::new(NumberedPlan { plan: number, queue: queue_number, groups });
         let mut entries = self.lock_entries();
         entries.add_plan(number, plan.clone());
@@ -188,6 +194,7 @@ impl NumberCatalog {
                 return Ok(numbers);
             }
             client.execute(&add, &[&&**queue, &plan.workflow(), &names, &weights]).await?;
+            self.forget_queue(queue);
         }
     }
 

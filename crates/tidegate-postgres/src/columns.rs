@@ -7,8 +7,9 @@
 use crate::error::Error;
 use std::error::Error as StdError;
 use std::sync::Arc;
+use tidegate_core::decision::{PlainClaim, claim_plain_row};
 use tidegate_core::graph::TaskIndex;
-use tidegate_core::lifecycle::{Life, WorkerId};
+use tidegate_core::lifecycle::{Kind, Life, WorkerId};
 use tidegate_core::limit::LimitKey;
 use tidegate_core::packed::{
     StoredLifecycle, pack_lifecycle, pack_run, unpack_lifecycle, unpack_run,
@@ -24,7 +25,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 macro_rules! live_columns {
     () => {
         "t.number, t.request, t.fence, t.plan, t.task_group, t.idx, t.state, t.eligibility, t.worker, \
-         t.claim_order, t.alarm, t.blocked_on, t.lifecycle, t.run_id, t.run"
+         t.claim_order, t.alarm, t.blocked_on, t.lifecycle, t.run_id, t.run, t.claimed_at"
     };
 }
 pub(crate) use live_columns;
@@ -33,7 +34,7 @@ pub(crate) use live_columns;
 macro_rules! ended_columns {
     () => {
         "t.number, t.request, t.fence, t.plan, t.task_group, t.idx, t.state, NULL::int2, NULL::int8, \
-         NULL::int8, NULL::int8, NULL::int8, t.lifecycle, t.run_id, t.run"
+         NULL::int8, NULL::int8, NULL::int8, t.lifecycle, t.run_id, t.run, NULL::int8"
     };
 }
 pub(crate) use ended_columns;
@@ -45,7 +46,7 @@ pub(crate) const SELECT_LIVE: &str = concat!("SELECT ", live_columns!(), " FROM 
 pub(crate) const SELECT_ENDED: &str = concat!("SELECT ", ended_columns!(), " FROM ended_task t");
 
 /// The number of columns that [`read_task`] reads.
-pub(crate) const TASK_COLUMNS: usize = 15;
+pub(crate) const TASK_COLUMNS: usize = 16;
 
 /// The columns of a task as they are.
 #[derive(Debug, Clone)]
@@ -65,6 +66,8 @@ pub(crate) struct TaskColumns {
     lifecycle: Vec<u8>,
     run_id: Option<Uuid>,
     run: Option<Vec<u8>>,
+    /// The time of a claim that has left the lifecycle as it was.
+    claimed_at: Option<i64>,
 }
 
 /// The things that the columns of a task name by number.
@@ -94,6 +97,7 @@ pub(crate) fn read_task(row: &tokio_postgres::Row) -> Result<TaskColumns, Error>
         lifecycle: row.try_get(12)?,
         run_id: row.try_get(13)?,
         run: row.try_get(14)?,
+        claimed_at: row.try_get(15)?,
     })
 }
 
@@ -121,10 +125,15 @@ impl TaskColumns {
         unpack_lifecycle(&self.lifecycle)
     }
 
-    /// Whether this lifecycle is what is packed of such a row, and not only read as such.
+    /// Whether this lifecycle is the packed one of such a row, and not only read as such.
     pub(crate) fn is_packed_row(&self, row: &Row) -> bool {
-        self.lifecycle == pack_lifecycle(row)
-            && self.run.as_deref() == row.head.as_deref().map(pack_run).as_deref()
+        let is_packed_run = self.run.as_deref() == row.head.as_deref().map(pack_run).as_deref();
+        if self.claimed_at.is_none() {
+            return is_packed_run && self.lifecycle == pack_lifecycle(row);
+        }
+        let ready = self.unpack_lifecycle().and_then(|stored| self.read_life(&stored));
+        let is_packed = |life| self.lifecycle == pack_lifecycle(&Row { life, ..row.clone() });
+        is_packed_run && ready.is_ok_and(is_packed)
     }
 
     /// The columns by which such a task is found.
@@ -152,11 +161,9 @@ impl TaskColumns {
 
     fn make_row(self, NamedThings { plan, queue, limit }: NamedThings) -> Result<Row, Corrupt> {
         let stored = self.unpack_lifecycle()?;
-        let StoredLifecycle { mut columns, has_waits, ended_at, .. } = stored;
-        columns.state = u8::try_from(self.state).map_err(|_| Corrupt)?;
-        columns.fence = self.fence as u64;
-        columns.worker = self.worker.map(worker_id);
-        let life = Life::try_from(columns)?;
+        let life = self.read_life(&stored)?;
+        let StoredLifecycle { has_waits, ended_at, .. } = stored;
+        let claim = self.find_claim()?;
         let index = u32::try_from(self.index).map_err(|_| Corrupt)?;
         if index as usize >= plan.task_count() {
             return Err(Corrupt);
@@ -174,7 +181,7 @@ impl TaskColumns {
             (Some(_), None) => return Err(Corrupt),
             (None, _) => None,
         };
-        Ok(Row {
+        let row = Row {
             key: TaskKey(self.key),
             index: TaskIndex::from_u32(index),
             plan,
@@ -186,7 +193,38 @@ impl TaskColumns {
             has_inserts_above: stored.has_inserts_above,
             behind,
             head,
-        })
+        };
+        match claim {
+            Some(claim) => claim_plain_row(row, &claim).ok_or(Corrupt),
+            None => Ok(row),
+        }
+    }
+
+    /// The life that is stored: before the claim, if that has left it as it was.
+    fn read_life(&self, stored: &StoredLifecycle) -> Result<Life, Corrupt> {
+        let mut columns = stored.columns.clone();
+        if self.claimed_at.is_some() {
+            columns.state = Kind::Ready.code();
+            columns.fence = (self.fence as u64).checked_sub(1).ok_or(Corrupt)?;
+        } else {
+            columns.state = u8::try_from(self.state).map_err(|_| Corrupt)?;
+            columns.fence = self.fence as u64;
+            columns.worker = self.worker.map(worker_id);
+        }
+        Life::try_from(columns)
+    }
+
+    /// The claim that has left the lifecycle as it was.
+    fn find_claim(&self) -> Result<Option<PlainClaim>, Corrupt> {
+        let Some(at) = self.claimed_at else { return Ok(None) };
+        let begins = match u8::try_from(self.state).ok().and_then(Kind::from_code) {
+            Some(Kind::Active) => true,
+            Some(Kind::Claimed) => false,
+            _ => return Err(Corrupt),
+        };
+        let worker = self.worker.map(worker_id).ok_or(Corrupt)?;
+        let request = RequestId(self.request as u64);
+        Ok(Some(PlainClaim { worker, request, at: to_timestamp(at), begins }))
     }
 }
 

@@ -49,6 +49,8 @@ const SOCKET_DIRECTORY: &str = "/var/run/postgresql";
 /// - `lock_timeout`: the time after which a transaction that waits for a lock is tried again; `5s` unless set.
 /// - `restart_grace`: the time after a start of the server in which no worker counts as dead; `10s` unless set.
 /// - `notifications`: `off` to send none to other workers; they find new work when they poll.
+/// - `claim_orders`: `off` to load the tasks that are claimed before it is decided which of them are: one
+///   trip more for each claim, on the same terms.
 /// - `sslmode`: `disable`, `prefer` (the default), `require`, `verify-ca`, `verify-full`, as in libpq: only
 ///   the last two check the certificate of the server.
 /// - `sslrootcert`: a file with the certificates that the server's one is checked by; those of the
@@ -73,6 +75,7 @@ pub struct PostgresConfig {
     pub(crate) lock_timeout: Duration,
     pub(crate) restart_grace: Duration,
     pub(crate) sends_notifications: bool,
+    pub(crate) orders_claims: bool,
 }
 
 impl PostgresConfig {
@@ -96,6 +99,7 @@ impl PostgresConfig {
             lock_timeout: DEFAULT_LOCK_TIMEOUT,
             restart_grace: DEFAULT_RESTART_GRACE,
             sends_notifications: true,
+            orders_claims: true,
         };
         let mut rest = base.to_owned();
         let mut separator = '?';
@@ -163,6 +167,13 @@ impl PostgresConfig {
                     "on" => true,
                     "off" => false,
                     _ => return Err(invalid_url("notifications: expected on or off")),
+                }
+            }
+            "claim_orders" => {
+                self.orders_claims = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(invalid_url("claim_orders: expected on or off")),
                 }
             }
             "sslmode" => {
@@ -315,6 +326,10 @@ mod tests {
             ("postgres://ada:secret@one/jobs?lock_timeout=soon", "\"soon\" is not a duration"),
             ("postgres://ada:secret@one/jobs?sslmode=perhaps", "none of disable, prefer"),
             ("postgres://ada:secret@one/jobs?notifications=maybe", "expected on or off"),
+            (
+                "postgres://ada:secret@one/jobs?claim_orders=maybe",
+                "claim_orders: expected on or off",
+            ),
             ("postgres://ada:secret@one/jobs?colour=red", "colour"),
             ("postgres://ada:secret@one:port/jobs", "port"),
         ];

@@ -71,7 +71,11 @@ impl Guess {
 }
 
 /// Decides a request without a trip; `None` if more is needed than is remembered.
-pub(crate) async fn guess_decision(state: &StoreState, request: &Request) -> Option<Guess> {
+pub(crate) async fn guess_decision(
+    state: &StoreState,
+    request: &Request,
+    takes_orders: bool,
+) -> Option<Guess> {
     if !may_guess(state, request) {
         return None;
     }
@@ -94,7 +98,8 @@ pub(crate) async fn guess_decision(state: &StoreState, request: &Request) -> Opt
         rows.insert(change.task, state.remembered.take_row(change.task)?);
     }
     let mut loader = GuessLoader { catalog: &state.catalog, now, served, rows };
-    let decision = decision::decide(request, Known::new(), &mut loader).ok()?;
+    let known = Known::new().taking_orders(takes_orders);
+    let decision = decision::decide(request, known, &mut loader).ok()?;
     let versions = loader.rows.iter().map(|(task, known)| (*task, known.version)).collect();
     let is_store_time = matches!(request.clock, Clock::Store);
     Some(Guess { decision, now, is_store_time, worker: request.worker, versions })

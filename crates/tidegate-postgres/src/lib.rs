@@ -12,8 +12,10 @@
 mod apply;
 mod batch;
 mod catalog;
+mod claim;
 mod clock;
 mod columns;
+mod commit;
 mod config;
 mod error;
 mod explain;

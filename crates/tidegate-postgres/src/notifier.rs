@@ -8,6 +8,7 @@
 //! Nothing rests on a message: workers poll as well. A listener that does not hear its own ping connects
 //! again, and then takes everything for changed, because messages may have been lost.
 
+use crate::claim::ClaimBounds;
 use crate::error::Error;
 use crate::open::{OpenedServer, RawConnection};
 use crate::open_error::PostgresOpenError;
@@ -119,6 +120,7 @@ pub(crate) struct Notifier {
 struct NotifierState {
     server: Rc<OpenedServer>,
     inboxes: Arc<WakeupInboxes>,
+    claim_bounds: Rc<ClaimBounds>,
     channel: String,
     /// The beginning of the messages of this process.
     sender: String,
@@ -135,12 +137,14 @@ impl Notifier {
     pub(crate) async fn start_listening(
         server: Rc<OpenedServer>,
         inboxes: Arc<WakeupInboxes>,
+        claim_bounds: Rc<ClaimBounds>,
     ) -> Result<Self, Error> {
         let shared = Rc::new(NotifierState {
             channel: format!("tidegate_{:x}", server.store_id),
             sender: format!("{:016x}", fastrand::u64(..)),
             server,
             inboxes,
+            claim_bounds,
             unsent: RefCell::default(),
             has_unsent: Notify::new(),
             next_ping: Cell::new(0),
@@ -155,6 +159,9 @@ impl Notifier {
     /// worker whose request it was.
     pub(crate) fn notify_workers(&self, wakeups: &Wakeups, requester: Option<WorkerId>) {
         let shared = &self.shared;
+        for (queue, order) in wakeups.ready_orders() {
+            shared.claim_bounds.lower_bound(queue, order);
+        }
         shared.inboxes.add_reasons(requester, |worker, served| wakeups.for_worker(worker, served));
         if shared.server.connector.config.sends_notifications {
             let mut unsent = shared.unsent.borrow_mut();
@@ -234,6 +241,7 @@ impl NotifierState {
             }
             link = self.connect_again().await;
             let everything = WakeupReasons::of_everything();
+            self.claim_bounds.lower_all();
             self.inboxes.add_reasons(None, |worker, served| everything.for_worker(worker, served));
         }
     }
@@ -299,6 +307,12 @@ impl NotifierState {
             return;
         }
         let reasons = WakeupReasons::parse_text(text);
+        match reasons.ready_orders() {
+            Some(orders) => {
+                orders.for_each(|(queue, order)| self.claim_bounds.lower_bound(queue, order));
+            }
+            None => self.claim_bounds.lower_all(),
+        }
         self.inboxes.add_reasons(None, |worker, served| reasons.for_worker(worker, served));
     }
 

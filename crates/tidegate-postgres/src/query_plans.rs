@@ -6,7 +6,7 @@
 mod postgres {
     use crate::config::PostgresConfig;
     use crate::open::open_server;
-    use crate::{apply, guess, items, limits, others, pauses, records, rows, views, waits};
+    use crate::{apply, claim, guess, items, limits, others, pauses, records, rows, views, waits};
     use deadpool_postgres::Object;
     use tidegate_testkit::PostgresSchema;
     use tokio_postgres::SimpleQueryMessage;
@@ -110,7 +110,8 @@ mod postgres {
 
     /// A scan of a whole table or index in a plan, but for tables that stay small.
     fn find_full_scan(plan: &str) -> Option<&str> {
-        const SMALL: [&str; 4] = ["on task_group", "on pause", "on worker", "on task_limit"];
+        const SMALL: [&str; 5] =
+            ["on task_group", "on pause", "on worker", "on task_limit", "on pending_effect"];
         let lines: Vec<&str> = [""].into_iter().chain(plan.split("; ")).chain([""]).collect();
         let is_full = |around: &&[&str]| {
             let (before, node, detail) = (around[0], around[1], around[2]);
@@ -133,6 +134,7 @@ mod postgres {
             others::STATEMENTS,
             pauses::STATEMENTS,
             guess::STATEMENTS,
+            claim::STATEMENTS,
         ];
         check_states(async |client, state| {
             for (name, sql) in statements.iter().copied().flatten() {
@@ -170,6 +172,22 @@ mod postgres {
             ] {
                 let plan = explain_statement(client, find(name)).await;
                 assert!(plan.contains(part), "{name}, tables {state}: no {part} in {plan}");
+            }
+        });
+    }
+
+    #[test]
+    fn claim_by_order_goes_along_one_index_and_changes_rows_by_their_places() {
+        check_states(async |client, state| {
+            let plan = explain_statement(client, claim::CLAIM).await;
+            for part in [
+                "Index Scan using task_claim on task t; \
+                 Index Cond: ((queue = $1) AND (weight = $12) AND (ROW(claim_order, number) >= ",
+                "using task_claim on task t_1; \
+                 Index Cond: ((queue = $1) AND (weight = other.weight))",
+                "Tid Scan on task t_2; TID Cond: (ctid = first_tasks",
+            ] {
+                assert!(plan.contains(part), "tables {state}: no {part} in {plan}");
             }
         });
     }

@@ -66,8 +66,14 @@ impl RememberedRows {
         }
     }
 
-    /// Remembers a row as a transaction that is committed has written it.
-    pub(crate) fn remember_row(&self, row: Row, version: RowVersion) {
+    /// The same of one row.
+    pub(crate) fn note_row(&self, row: &Row, version: Option<RowVersion>) {
+        if let Some(version) = version.filter(|_| is_worth_it(row)) {
+            self.remember_row(row.clone(), version);
+        }
+    }
+
+    fn remember_row(&self, row: Row, version: RowVersion) {
         let mut rows = self.rows.borrow_mut();
         if rows.len() >= ROWS_MAX {
             rows.clear();

@@ -10,25 +10,22 @@
 //! Nothing is written before the decision: its rows and the commit are one trip. The usual request of a
 //! worker has no other: it is decided by what is remembered, and checked where it is written (`guess.rs`).
 
-use crate::apply;
 use crate::batch::StatementBatch;
-use crate::columns::to_timestamp;
+use crate::claim::{OrderedQueue, find_ordered_queue};
+use crate::commit::{DecidedRequest, commit_decision};
 use crate::error::Error;
 use crate::guess::{CHECK_GUESS, CHECK_VERSIONS, Guess, guess_decision};
 use crate::loader::{RowLocks, WantLoader};
-use crate::remembered::RowVersion;
 use crate::state::StoreState;
 use deadpool_postgres::Object;
 use futures_util::future::join;
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
-use tidegate_core::decision::{self, Decision, Fill, complete_reply, fill_wants};
-use tidegate_core::delta::Delta;
+use std::time::Duration;
+use tidegate_core::decision;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::store::{Operation, Reply, Request, Scope, TaskKey};
 use tidegate_core::wakeup::Wakeups;
 use tidegate_core::want::{Foresight, Known, Loaded, Want};
-use tokio_postgres::Row;
 
 /// Rounds in which a decision asked for an earlier lock, before it gets the store to itself.
 const MISSES_MAX: u32 = 5;
@@ -39,10 +36,6 @@ const CONFLICTS_MAX: u32 = 100;
 
 /// The longest pause before a transaction is tried again after a conflict.
 const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(50);
-
-/// The transaction, if it has written anything, and the time.
-const CLOSE: &str = "SELECT pg_current_xact_id_if_assigned()::text::int8, \
-     (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
 /// Everything that the rounds of a request have asked for so far, each want once.
 #[derive(Default)]
@@ -78,6 +71,12 @@ enum Round {
     Again { wants: Vec<Want>, needs_edges: bool },
 }
 
+impl Round {
+    fn of_commit(answered: (Reply, Wakeups)) -> Self {
+        Round::Committed(Box::new(answered))
+    }
+}
+
 /// Answers a request.
 ///
 /// # Errors
@@ -87,13 +86,15 @@ pub(crate) async fn answer_request(state: &StoreState, request: &Request) -> Res
     let mut mode = LockMode { is_exclusive: is_rare(request), has_edges: false };
     let mut misses = 0;
     let mut conflicts = 0;
-    let mut guess = guess_decision(state, request).await;
+    let mut ordered_queue = find_ordered_queue(state, request).await;
+    let mut guess = guess_decision(state, request, ordered_queue.is_some()).await;
     loop {
+        let queue = ordered_queue.as_ref();
         let client = state.take_connection().await?;
         let is_guess = guess.is_some();
         let round = match guess.take() {
-            Some(guess) => commit_guess(state, &client, request, guess).await,
-            None => try_request(state, &client, request, &list, mode).await,
+            Some(guess) => commit_guess(state, &client, request, guess, queue).await,
+            None => try_request(state, &client, request, &list, mode, queue).await,
         };
         match round {
             Ok(Round::Committed(answered)) => {
@@ -113,6 +114,7 @@ pub(crate) async fn answer_request(state: &StoreState, request: &Request) -> Res
             Err(error) if is_guess && error.is_conflict() => {
                 roll_back(client).await;
                 state.count_conflict(&error);
+                give_up_order(state, &mut ordered_queue);
             }
             Err(error) => {
                 roll_back(client).await;
@@ -121,11 +123,20 @@ pub(crate) async fn answer_request(state: &StoreState, request: &Request) -> Res
                 }
                 conflicts += 1;
                 state.count_conflict(&error);
+                give_up_order(state, &mut ordered_queue);
                 mode.is_exclusive |= conflicts > CONFLICTS_MAX / 2;
                 let pause = Duration::from_millis(1 << conflicts.min(6)).min(CONFLICT_PAUSE_MAX);
                 tokio::time::sleep(pause.mul_f64(fastrand::f64())).await;
             }
         }
+    }
+}
+
+/// Decides the claim of a request with loaded candidates: an order that was not carried out would not be the
+/// next time either.
+fn give_up_order(state: &StoreState, ordered_queue: &mut Option<OrderedQueue>) {
+    if let Some(queue) = ordered_queue.take() {
+        queue.give_up(state);
     }
 }
 
@@ -164,13 +175,14 @@ async fn try_request(
     request: &Request,
     list: &WantList,
     mode: LockMode,
+    queue: Option<&OrderedQueue>,
 ) -> Result<Round, Error> {
     let mut attempt = RequestAttempt {
         state,
         client,
         loader: WantLoader::new(client, &state.catalog, RowLocks::Rows),
         request,
-        foresight: Foresight::new(request),
+        foresight: Foresight::new(request).taking_orders(queue.is_some()),
         known: Known::new(),
         locks: TakenLocks::default(),
         mode,
@@ -179,11 +191,12 @@ async fn try_request(
         return Ok(again);
     }
     loop {
-        match decision::decide(request, Known::new(), &mut attempt.known) {
+        let known = Known::new().taking_orders(queue.is_some());
+        match decision::decide(request, known, &mut attempt.known) {
             Ok(decision) => {
                 let batch = StatementBatch::default();
-                let versions = HashMap::new();
-                return commit_decision(state, client, request, decision, &versions, batch).await;
+                let decided = DecidedRequest { request, decision, versions: HashMap::new(), queue };
+                return Ok(Round::of_commit(commit_decision(state, client, decided, batch).await?));
             }
             Err(missed) => {
                 let wants = attempt.foresight.next_wants(missed);
@@ -295,6 +308,7 @@ async fn commit_guess(
     client: &Object,
     request: &Request,
     guess: Guess,
+    queue: Option<&OrderedQueue>,
 ) -> Result<Round, Error> {
     let mode = LockMode { is_exclusive: false, has_edges: false };
     let mut batch = queue_locks(state, client, request, mode).await?;
@@ -306,84 +320,8 @@ async fn commit_guess(
         batch.add_statement(check, vec![Box::new(tasks), Box::new(versions)]);
     }
     let Guess { decision, versions, .. } = guess;
-    commit_decision(state, client, request, decision, &versions, batch).await
-}
-
-/// Applies a decision behind the statements of a batch, reads the rows that the reply is filled with, and
-/// commits: one trip. Rows with a version are not written if they have another one by now.
-async fn commit_decision(
-    state: &StoreState,
-    client: &Object,
-    request: &Request,
-    decision: Decision,
-    versions: &HashMap<TaskKey, RowVersion>,
-    mut batch: StatementBatch,
-) -> Result<Round, Error> {
-    let Decision { mut delta, mut reply, fill, .. } = decision;
-    let points = state.points.as_deref();
-    if let Some(points) = points {
-        points.before_apply();
-    }
-    let wakeups = Wakeups::of_delta(&delta);
-    let is_repair = |operation: &Operation| matches!(operation, Operation::Repair(_));
-    if request.operations.iter().any(is_repair) {
-        apply::reopen_runs(client, &delta).await?;
-    }
-    let queued = apply::queue_delta(client, state, &mut delta, versions, &mut batch).await?;
-    let closing = batch.add_statement(client.prepare_cached(CLOSE).await?, Vec::new());
-    let wants = fill_wants(&reply, &fill);
-    let commit = client.prepare_cached("COMMIT").await?;
-    let reads = WantLoader::new(client, &state.catalog, RowLocks::None);
-    let send = join(batch.send_all(client), reads.load_wants(&wants));
-    let (written, filled, committed) = if let Some(points) = points {
-        let (written, filled) = state.watch_blocked(client, send).await;
-        let (written, filled) = (written?, filled?);
-        points.before_commit();
-        (Ok(written), Ok(filled), client.query(&commit, &[]).await)
-    } else {
-        let ((written, filled), committed) = join(send, client.query(&commit, &[])).await;
-        (written, filled, committed)
-    };
-    // After a statement that failed, the commit was a rollback; unless the connection is lost,
-    // in which case it is unknown.
-    let mut written = written.map_err(Error::after_commit)?;
-    committed.map_err(Error::after_commit)?;
-    state.watcher.note_moved_rows(queued.moved_rows);
-    queued.number_records(&mut written, &mut delta)?;
-    let version = read_closing(state, &written.take_rows(closing))?;
-    let Delta { records, tasks, .. } = delta;
-    state.remembered.note_writes(tasks, version);
-    reply.records = records;
-    let mut answers = Known::new();
-    for (want, loaded) in filled.map_err(Error::of_unknown_outcome)? {
-        answers.add_answer(want, loaded);
-    }
-    fill_reply(&reads, &mut reply, &fill, answers).await.map_err(Error::of_unknown_outcome)?;
-    state.next_alarm.set(reply.alarm);
-    Ok(Round::Committed(Box::new((reply, wakeups))))
-}
-
-/// Reads the answer of [`CLOSE`]: the version of the rows that were written.
-fn read_closing(state: &StoreState, rows: &[Row]) -> Result<Option<RowVersion>, Error> {
-    let row = rows.first().expect("it returns a row");
-    let transaction: Option<i64> = row.try_get(0)?;
-    state.clock.note_time(to_timestamp(row.try_get(1)?), Instant::now());
-    Ok(transaction.map(RowVersion::of_transaction))
-}
-
-/// Completes a reply. Rows that were not foreseen are read after the commit: inputs do not change.
-async fn fill_reply(
-    reads: &WantLoader<'_>,
-    reply: &mut Reply,
-    fill: &Fill,
-    mut answers: Known,
-) -> Result<(), Error> {
-    while let Err(missed) = complete_reply(&mut answers, reply, fill) {
-        for (want, loaded) in reads.load_wants(&[missed]).await? {
-            answers.add_answer(want, loaded);
-        }
-    }
-    Ok(())
+    let decided = DecidedRequest { request, decision, versions, queue };
+    Ok(Round::of_commit(commit_decision(state, client, decided, batch).await?))
 }
 
 /// The row locks that a transaction has, as far as their order matters.

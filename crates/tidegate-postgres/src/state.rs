@@ -2,6 +2,7 @@
 
 use crate::PostgresConfig;
 use crate::catalog::NumberCatalog;
+use crate::claim::ClaimBounds;
 use crate::clock::ServerClock;
 use crate::error::Error;
 use crate::notifier::{Notifier, WakeupInboxes};
@@ -13,7 +14,7 @@ use deadpool_postgres::Object;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidegate_core::Timestamp;
 use tidegate_core::testing::PausePoints;
 
@@ -29,6 +30,9 @@ pub(crate) struct StoreState {
     pub(crate) watcher: TableWatcher,
     pub(crate) clock: ServerClock,
     pub(crate) remembered: RememberedRows,
+    pub(crate) claim_bounds: Rc<ClaimBounds>,
+    /// Until when claims are left to decisions.
+    pub(crate) orders_paused_until: Cell<Option<Instant>>,
     /// The next alarm as the last request has found it.
     pub(crate) next_alarm: Cell<Option<Timestamp>>,
     pub(crate) points: Option<Arc<dyn PausePoints>>,
@@ -43,7 +47,9 @@ impl StoreState {
         points: Option<Arc<dyn PausePoints>>,
     ) -> Result<Self, Error> {
         let server = Rc::new(open_server(config).await?);
-        let notifier = Notifier::start_listening(server.clone(), inboxes.clone()).await?;
+        let claim_bounds = Rc::<ClaimBounds>::default();
+        let (listening, bounds) = (server.clone(), claim_bounds.clone());
+        let notifier = Notifier::start_listening(listening, inboxes.clone(), bounds).await?;
         Ok(StoreState {
             catalog: NumberCatalog::new(server.catalog_pool.clone()),
             workers: Workers::new(server.clone(), inboxes),
@@ -51,6 +57,8 @@ impl StoreState {
             watcher: TableWatcher::start_watching(server.clone()),
             clock: ServerClock::default(),
             remembered: RememberedRows::default(),
+            claim_bounds,
+            orders_paused_until: Cell::new(None),
             next_alarm: Cell::new(None),
             points,
             conflicts: Cell::new(0),

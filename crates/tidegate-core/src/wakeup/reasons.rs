@@ -4,10 +4,11 @@
 //! this one does not know: it takes them for everything.
 
 use super::{Wakeup, Wakeups};
+use crate::Timestamp;
 use crate::lifecycle::WorkerId;
 use crate::store::Scope;
 use crate::want::ServedTasks;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The whole text if there are too many reasons to list.
 const EVERYTHING: &str = "*";
@@ -20,7 +21,8 @@ pub struct WakeupReasons {
     is_store_unpaused: bool,
     unpaused_queues: BTreeSet<String>,
     notified: BTreeSet<WorkerId>,
-    ready: BTreeSet<ReadyNames>,
+    /// With the first place of one of these tasks in claim order.
+    ready: BTreeMap<ReadyNames, Timestamp>,
 }
 
 /// Queue, workflow and task.
@@ -51,7 +53,9 @@ impl WakeupReasons {
         }
         for ready in &wakeups.ready {
             let task = ready.plan.known_as(ready.task);
-            self.ready.insert([&ready.queue, ready.plan.workflow(), task].map(str::to_owned));
+            let names = [&ready.queue, ready.plan.workflow(), task].map(str::to_owned);
+            let order = self.ready.entry(names).or_insert(ready.order);
+            *order = ready.order.min(*order);
         }
     }
 
@@ -78,8 +82,8 @@ impl WakeupReasons {
         }
         self.unpaused_queues.iter().for_each(|queue| add_line(&["unpaused", queue]));
         self.notified.iter().for_each(|worker| add_line(&["notified", &worker.0.to_string()]));
-        for [queue, workflow, task] in &self.ready {
-            add_line(&["ready", queue, workflow, task]);
+        for ([queue, workflow, task], order) in &self.ready {
+            add_line(&["ready", queue, workflow, task, &order.as_micros().to_string()]);
         }
         if text.len() <= bytes_max { text } else { EVERYTHING.to_owned() }
     }
@@ -98,13 +102,24 @@ impl WakeupReasons {
                     Ok(worker) => drop(reasons.notified.insert(WorkerId(worker))),
                     Err(_) => return Self::of_everything(),
                 },
-                ["ready", queue, workflow, task] => {
-                    reasons.ready.insert([queue, workflow, task].map(str::to_owned));
+                ["ready", queue, workflow, task, order] => {
+                    let Ok(order) = order.parse() else { return Self::of_everything() };
+                    let names = [queue, workflow, task].map(str::to_owned);
+                    reasons.ready.insert(names, Timestamp::from_micros(order));
                 }
                 _ => return Self::of_everything(),
             }
         }
         reasons
+    }
+
+    /// The first place in claim order of the tasks of a queue that can be claimed from now on; a queue may
+    /// come more than once. `None` if such tasks may be anywhere.
+    pub fn ready_orders(&self) -> Option<impl Iterator<Item = (&str, Timestamp)>> {
+        let is_anywhere =
+            self.is_everything || self.is_store_unpaused || !self.unpaused_queues.is_empty();
+        let orders = self.ready.iter().map(|([queue, ..], order)| (queue.as_str(), *order));
+        (!is_anywhere).then_some(orders)
     }
 
     /// The reasons to wake a worker; the default is none.
@@ -119,7 +134,7 @@ impl WakeupReasons {
             || !self.unpaused_queues.is_disjoint(&served.queues);
         Wakeup {
             is_notified: self.notified.contains(&worker),
-            has_ready: is_unpaused || self.ready.iter().any(can_run),
+            has_ready: is_unpaused || self.ready.keys().any(can_run),
             has_ended: self.is_run_ended,
         }
     }
@@ -168,7 +183,8 @@ mod tests {
             is_store_unpaused: true,
             unpaused_queues: ["night\tly".to_owned()].into(),
             notified: [WorkerId(3), WorkerId(u64::MAX)].into(),
-            ready: [["q\n", "w\\", "a\r"].map(str::to_owned), ["", "w", "é"].map(str::to_owned)]
+            ready: [(["q\n", "w\\", "a\r"], -3), (["", "w", "é"], 5)]
+                .map(|(names, order)| (names.map(str::to_owned), Timestamp::from_micros(order)))
                 .into(),
         }
     }
@@ -190,7 +206,7 @@ mod tests {
 
     #[test]
     fn reasons_of_a_later_version_are_everything() {
-        for text in ["*", "ended\nmoved\tx", "notified\tabc", "ready\tq\tw"] {
+        for text in ["*", "ended\nmoved\tx", "notified\tabc", "ready\tq\tw\ta\tnow"] {
             assert_eq!(WakeupReasons::parse_text(text), WakeupReasons::of_everything(), "{text}");
         }
     }
@@ -204,10 +220,12 @@ mod tests {
             )
         };
         let ready = WakeupReasons {
-            ready: [["q", "w", "a"].map(str::to_owned)].into(),
+            ready: [(["q", "w", "a"].map(str::to_owned), Timestamp::from_micros(5))].into(),
             notified: [WorkerId(3)].into(),
             ..WakeupReasons::default()
         };
+        let orders = ready.ready_orders().expect("it is said which tasks are ready");
+        assert_eq!(orders.collect::<Vec<_>>(), [("q", Timestamp::from_micros(5))]);
         let wakeup = ready.for_worker(WorkerId(3), &served("q", "a"));
         assert_eq!(wakeup, Wakeup { is_notified: true, has_ready: true, has_ended: false });
         for served in [served("p", "a"), served("q", "b")] {
@@ -215,6 +233,7 @@ mod tests {
         }
         let unpaused =
             WakeupReasons { unpaused_queues: ["q".to_owned()].into(), ..WakeupReasons::default() };
+        assert!(unpaused.ready_orders().is_none());
         assert!(unpaused.for_worker(WorkerId(4), &served("q", "b")).has_ready);
         assert!(!unpaused.for_worker(WorkerId(4), &served("p", "b")).has_ready);
     }

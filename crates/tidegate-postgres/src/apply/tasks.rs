@@ -55,7 +55,7 @@ const UPDATE_TASKS: &str = concat!(
     "WITH updated AS (UPDATE task AS t SET request = given.request, fence = given.fence, \
      state = given.state, eligibility = given.eligibility, is_plain = given.is_plain, \
      worker = given.worker, claim_order = given.claim_order, alarm = given.alarm, \
-     blocked_on = given.blocked_on, lifecycle = given.lifecycle, run = COALESCE(given.run, t.run) \
+     blocked_on = given.blocked_on, claimed_at = NULL, lifecycle = given.lifecycle, run = COALESCE(given.run, t.run) \
      FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int2[], $5::int2[], $6::bool[], $7::int8[], \
      $8::int8[], $9::int8[], $10::int8[], $11::bytea[], $12::bytea[], $13::xid[]) AS given (number, \
      request, fence, state, eligibility, is_plain, worker, claim_order, alarm, blocked_on, lifecycle, \

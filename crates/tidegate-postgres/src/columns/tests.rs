@@ -80,6 +80,7 @@ fn store_row(row: &Row) -> TaskColumns {
         alarm: None,
         blocked_on: None,
         lifecycle: pack_lifecycle(row),
+        claimed_at: None,
         run_id: row.head.as_ref().map(|head| Uuid(head.id.as_u128())),
         run: row.head.as_deref().map(pack_run),
     }

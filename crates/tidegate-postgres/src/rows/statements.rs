@@ -175,7 +175,7 @@ macro_rules! ready {
              ORDER BY t.claim_order, t.number LIMIT 1)",
             with_first_tasks!($lock_first),
             " UNION ALL SELECT next.number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-             next.claim_order, NULL, NULL, NULL, NULL, NULL, NULL FROM next"
+             next.claim_order, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM next"
         )
     };
 }
@@ -203,7 +203,7 @@ pub(super) const RUN_KEYS: &str = "SELECT named.place, k.run FROM unnest($1::tex
 
 pub(super) const OWNED: &str = "SELECT t.number, t.request, t.fence, t.plan, t.task_group, t.idx, t.state, \
      t.eligibility, t.worker, t.claim_order, t.alarm, t.blocked_on, t.lifecycle, NULL::uuid, \
-     NULL::bytea FROM task t WHERE t.worker BETWEEN $1 AND $1 ORDER BY t.worker, t.number LIMIT $2";
+     NULL::bytea, t.claimed_at FROM task t WHERE t.worker BETWEEN $1 AND $1 ORDER BY t.worker, t.number LIMIT $2";
 
 /// All statements, by name.
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod audit;
 mod conformance;
 mod notify;
 mod open;
+mod orders;
 mod proxy;
 mod support;
 mod tls;

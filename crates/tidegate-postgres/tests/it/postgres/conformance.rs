@@ -21,9 +21,16 @@ struct Postgres {
 impl Postgres {
     async fn new() -> Self {
         let schema = PostgresSchema::take_used();
-        let store = Arc::new(open_store(&schema.store_url(), None).await);
+        let store = Arc::new(open_store(&store_url(&schema), None).await);
         Postgres { store, connections: Mutex::default(), schema }
     }
+}
+
+/// The URL of a store, with the parameters that the environment adds: `claim_orders=off` tries the way of
+/// claims that no order takes.
+fn store_url(schema: &PostgresSchema) -> String {
+    let added = std::env::var("TIDEGATE_TEST_POSTGRES_PARAMETERS").unwrap_or_default();
+    format!("{}&{added}", schema.store_url())
 }
 
 /// Opens a store whose requests stop at these points, and pause there where the environment asks for it.
@@ -59,7 +66,7 @@ impl Harness for Postgres {
     fn reopen(&mut self) -> Later<'_, ()> {
         Box::pin(async {
             self.store.close_store().await;
-            self.store = Arc::new(open_store(&self.schema.store_url(), None).await);
+            self.store = Arc::new(open_store(&store_url(&self.schema), None).await);
         })
     }
 }
@@ -67,7 +74,7 @@ impl Harness for Postgres {
 impl ConnectHarness for Postgres {
     fn connect(&self, points: Arc<dyn PausePoints>) -> Arc<dyn Store> {
         // As long as a test may take: that one waits for the other is no error here.
-        let url = format!("{}&lock_timeout=1h", self.schema.store_url());
+        let url = format!("{}&lock_timeout=1h", store_url(&self.schema));
         let store = Arc::new(wait_for(open_store(&url, Some(points))));
         self.connections.lock().unwrap().push(store.clone());
         store

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_core::lifecycle::{Event, WorkerId};
 use tidegate_core::store::{
-    Applied, Change, Claim, Claimed, NewRun, Operation, Reply, Request, RequestId, Scope, Store,
+    Applied, Change, Claim, Claimed, Knows, NewRun, NewWorker, Operation, Reply, Request,
+    RequestId, Scope, Store,
 };
 use tidegate_core::testing::PausePoints;
 use tidegate_core::want::Want;
 use tidegate_core::{RunId, Timestamp};
 use tidegate_postgres::PostgresStore;
-use tidegate_testkit::{PostgresSchema, one};
+use tidegate_testkit::{PostgresSchema, chain, one};
 
 /// Counts the trips that load rows.
 #[derive(Debug, Default)]
-struct LoadCounter {
+pub(super) struct LoadCounter {
     loads: AtomicU32,
 }
 
@@ -31,16 +32,21 @@ impl PausePoints for LoadCounter {
 
 impl LoadCounter {
     /// How many there were since it was last asked.
-    fn take_loads(&self) -> u32 {
+    pub(super) fn take_loads(&self) -> u32 {
         self.loads.swap(0, Ordering::Relaxed)
     }
 }
 
-/// A store whose loads are counted, with a worker.
-async fn open_counted() -> (PostgresSchema, PostgresStore, Arc<LoadCounter>, WorkerId) {
-    let schema = PostgresSchema::new();
+/// A store whose loads are counted.
+pub(super) async fn open_counted(url: &str) -> (PostgresStore, Arc<LoadCounter>) {
     let counter = Arc::<LoadCounter>::default();
-    let store = PostgresStore::open_store_with(&schema.store_url(), counter.clone()).await.unwrap();
+    (PostgresStore::open_store_with(url, counter.clone()).await.unwrap(), counter)
+}
+
+/// A store whose loads are counted, with a worker.
+async fn open_served() -> (PostgresSchema, PostgresStore, Arc<LoadCounter>, WorkerId) {
+    let schema = PostgresSchema::new();
+    let (store, counter) = open_counted(&schema.store_url()).await;
     let worker = enlist(&store, "w").await;
     (schema, store, counter, worker)
 }
@@ -60,23 +66,56 @@ fn end_of(task: &Claimed) -> Change {
 }
 
 #[tokio::test]
-async fn end_of_a_task_that_its_process_has_claimed_loads_nothing() {
-    let (_schema, store, counter, worker) = open_counted().await;
-    store.request(submit_request(1)).await.unwrap();
+async fn worker_submits_claims_and_ends_without_a_load() {
+    let (_schema, store, counter, worker) = open_served().await;
+    let submit = Request { submits: submit_request(1).submits.clone(), ..request_of(worker, 1, 0) };
+    assert!(send(&store, submit).await.more);
+    // Nothing was ever filed in the queue before.
+    assert_eq!(counter.take_loads(), 1);
     let claimed = send(&store, request_of(worker, 2, 1)).await.claimed;
-    counter.take_loads();
-    let mut end = Request::new(RequestId(3), Timestamp::from_micros(10));
-    end.changes.push(end_of(&claimed[0]));
-    let reply = send(&store, end).await;
-    assert_eq!(reply.changes, [Applied::Yes]);
-    assert_eq!(reply.ended.len(), 1);
+    assert_eq!(claimed.len(), 1);
+    let mut next = request_of(worker, 3, 1);
+    next.changes.push(end_of(&claimed[0]));
+    next.submits.clone_from(&submit_request(2).submits);
+    let reply = send(&store, next).await;
+    assert_eq!((&reply.changes[..], reply.ended.len()), (&[Applied::Yes][..], 1));
+    assert_eq!(reply.claimed[0].run, RunId::from_u128(2));
     assert_eq!(counter.take_loads(), 0);
     store.close_store().await;
 }
 
 #[tokio::test]
+async fn worker_claims_no_task_whose_name_it_does_not_know() {
+    let (schema, store) = open_new().await;
+    let knows = Knows::These(vec![("one".to_owned(), "a".to_owned())]);
+    let new = NewWorker {
+        now: Timestamp::from_micros(1),
+        name: "w".to_owned(),
+        queues: vec![QUEUE.to_owned()],
+        knows,
+        slots: 8,
+    };
+    let worker = store.enlist(new).await.unwrap();
+    store.request(submit_request(1)).await.unwrap();
+    assert_eq!(send(&store, request_of(worker, 2, 1)).await.claimed.len(), 1);
+    // Another process brings in another name, and the first one is not told of it.
+    let url = format!("{}&notifications=off", schema.store_url());
+    let other = PostgresStore::open_store(&url).await.unwrap();
+    for (id, plan) in [(3, chain(1).build()), (4, one().build())] {
+        let mut submit = Request::new(RequestId(id), Timestamp::from_micros(10));
+        submit.submits.push(NewRun::new(RunId::from_u128(id.into()), plan, QUEUE.into()));
+        send(&other, submit).await;
+    }
+    let claimed = send(&store, request_of(worker, 5, 2)).await.claimed;
+    assert_eq!(claimed.iter().map(|task| task.run).collect::<Vec<_>>(), [RunId::from_u128(4)]);
+    for store in [&store, &other] {
+        store.close_store().await;
+    }
+}
+
+#[tokio::test]
 async fn submit_without_a_key_loads_nothing() {
-    let (_schema, store, counter, _) = open_counted().await;
+    let (_schema, store, counter, _) = open_served().await;
     let reply = store.request(submit_request(1)).await.unwrap();
     assert!(reply.submits[0].is_ok());
     assert_eq!(counter.take_loads(), 0);
@@ -90,7 +129,7 @@ async fn submit_without_a_key_loads_nothing() {
 
 #[tokio::test]
 async fn remembered_task_whose_run_another_process_has_paused_is_loaded() {
-    let (schema, store, counter, worker) = open_counted().await;
+    let (schema, store, counter, worker) = open_served().await;
     store.request(submit_request(1)).await.unwrap();
     let claimed = send(&store, request_of(worker, 2, 1)).await.claimed;
     let other = PostgresStore::open_store(&schema.store_url()).await.unwrap();
