@@ -1,4 +1,4 @@
-//! The plans, workflows and limits that a connection has met, so that it need not look for them again.
+//! The plans, task groups and limits that a connection has met, so that it need not look for them again.
 //!
 //! What is stored of them never changes, so that what is remembered stays true until it is forgotten:
 //! because a transaction was rolled back that might have added it, or because there is too much of it.
@@ -14,12 +14,13 @@ use tidegate_core::graph::TaskIndex;
 use tidegate_core::limit::LimitKey;
 use tidegate_core::plan::Plan;
 use tidegate_core::store::Bytes;
+use tidegate_core::want::TaskGroup;
 
 /// Plans that are remembered. A program has a few dozen; one that makes a new plan for every run must
 /// not fill the memory with them.
 pub(crate) const PLANS_MAX: usize = 1_024;
 
-/// Workflows and task groups that are remembered, and limits, one for each key.
+/// Task groups that are remembered, and limits, one for each key.
 pub(crate) const NAMES_MAX: usize = 10_000;
 
 /// A map that is emptied when it is full.
@@ -54,7 +55,7 @@ impl<K: Hash + Eq, V: Clone, const MAX: usize> BoundedMap<K, V, MAX> {
     }
 }
 
-/// Plans, workflows and limits by their numbers: what is needed to read rows.
+/// Plans, task groups and limits by their numbers: what is needed to read rows.
 pub(crate) struct Catalog<'c> {
     sql: CatalogStatements<'c>,
     pub(crate) known: KnownNames,
@@ -63,7 +64,7 @@ pub(crate) struct Catalog<'c> {
 #[derive(Default)]
 pub(crate) struct KnownNames {
     plans: BoundedMap<i64, Arc<Plan>, PLANS_MAX>,
-    queues: BoundedMap<i64, Arc<str>, NAMES_MAX>,
+    groups: BoundedMap<i64, Arc<TaskGroup>, NAMES_MAX>,
     limits: BoundedMap<i64, LimitKey, NAMES_MAX>,
     /// The same the other way round, for rows that are written.
     pub(crate) limit_ids: BoundedMap<LimitKey, i64, NAMES_MAX>,
@@ -85,11 +86,11 @@ impl<'c> Catalog<'c> {
         })
     }
 
-    /// The queue of the workflow of this number.
-    pub(crate) fn find_queue(&mut self, id: i64) -> Result<Arc<str>, Error> {
-        self.known.queues.find_or_load(id, |_| {
-            let queue = self.sql.workflow.fetch_first([id])?;
-            queue.ok_or(Error::Missing { table: "workflow", id })
+    /// The task group of this number.
+    pub(crate) fn find_group(&mut self, id: i64) -> Result<Arc<TaskGroup>, Error> {
+        self.known.groups.find_or_load(id, |_| {
+            let group: Option<TaskGroup> = self.sql.task_group.fetch_first([id])?;
+            group.map(Arc::new).ok_or(Error::Missing { table: "task_group", id })
         })
     }
 
@@ -108,7 +109,7 @@ impl<'c> Catalog<'c> {
         if let Some(id) = self.known.limit_ids.0.get(limit) {
             return Ok(Some(*id));
         }
-        let id = self.sql.find_limit_key.fetch_first((&*limit.name, &*limit.key))?;
+        let id = self.sql.find_limit.fetch_first((&*limit.name, &*limit.key))?;
         if let Some(id) = id {
             self.known.limit_ids.put_value(limit.clone(), id);
         }
@@ -127,8 +128,8 @@ impl<'c> Catalog<'c> {
 #[derive(Clone, Copy)]
 pub(crate) struct Filing {
     pub(crate) plan: i64,
-    pub(crate) workflow: i64,
-    pub(crate) lane: i64,
+    pub(crate) task_group: i64,
+    pub(crate) queue: i64,
 }
 
 /// The numbers under which the tasks of a plan are filed in a queue.
@@ -137,14 +138,14 @@ pub(crate) struct FiledPlan {
     pub(crate) _plan: Arc<Plan>,
     pub(crate) queue: Arc<str>,
     pub(crate) plan_id: i64,
-    pub(crate) workflow: i64,
-    /// The lane of each task.
-    pub(crate) lanes: Vec<i64>,
+    pub(crate) queue_id: i64,
+    /// The group of each task.
+    pub(crate) groups: Vec<i64>,
 }
 
 impl FiledPlan {
     pub(crate) fn find_filing(&self, task: TaskIndex) -> Filing {
-        let lane = self.lanes[task.as_usize()];
-        Filing { plan: self.plan_id, workflow: self.workflow, lane }
+        let task_group = self.groups[task.as_usize()];
+        Filing { plan: self.plan_id, task_group, queue: self.queue_id }
     }
 }

@@ -1,210 +1,136 @@
 //! Rows from and to columns.
+//!
+//! Values that no statement searches or compares are packed ([`tidegate_core::packed`]).
 
-use crate::catalog::{Catalog, Filing};
+use crate::catalog::Catalog;
 use crate::error::Error;
-use crate::fetch::read_at;
+use crate::fetch::{read_at, read_bytes};
 use rusqlite::{Row as Columned, Statement, ToSql};
-use std::time::Duration;
 use tidegate_core::delta::TaskWrite;
-use tidegate_core::graph::{RunOutcome, TaskIndex};
-use tidegate_core::lifecycle::{Life, Reason};
-use tidegate_core::rows::{Columns, Corrupt, Head, Place, Row};
-use tidegate_core::store::{Happened, Record, RunKey, TaskKey};
+use tidegate_core::graph::TaskIndex;
+use tidegate_core::lifecycle::{Life, WorkerId};
+use tidegate_core::packed::{
+    StoredLifecycle, pack_lifecycle, pack_run, unpack_lifecycle, unpack_run,
+};
+use tidegate_core::rows::{Corrupt, Gate, Head, Place, Row};
+use tidegate_core::store::TaskKey;
 use tidegate_core::{RunId, Timestamp};
 
-/// Reads a task from the columns of [`SELECT_TASK`](crate::sql::SELECT_TASK).
+/// The columns of a live task `t`, in the order in which [`read_task`] reads them.
+macro_rules! live_columns {
+    () => {
+        "t.number, t.request, t.fence, t.plan, t.task_group, t.idx, t.state, t.eligibility, t.worker, \
+         t.claim_order, t.alarm, t.blocked_on, t.lifecycle, t.run_id, t.run"
+    };
+}
+pub(crate) use live_columns;
+
+/// The same of an ended task `t`.
+macro_rules! ended_columns {
+    () => {
+        "t.number, t.request, t.fence, t.plan, t.task_group, t.idx, t.state, NULL, NULL, \
+         NULL, NULL, NULL, t.lifecycle, t.run_id, t.run"
+    };
+}
+pub(crate) use ended_columns;
+
+/// The number of columns that [`read_task`] reads.
+pub(crate) const TASK_COLUMNS: usize = 15;
+
+/// Reads a task.
 pub(crate) fn read_task(row: &Columned<'_>, catalog: &mut Catalog<'_>) -> Result<Row, Error> {
     let key: TaskKey = read_at(row, 0)?;
-    let corrupt = |source| Error::Task { key: key.0, source };
-    let (index, plan): (TaskIndex, _) = (read_at(row, 1)?, catalog.find_plan(read_at(row, 2)?)?);
+    let damaged = |source| Error::Task { key: key.0, source };
+    let (index, plan): (TaskIndex, _) = (read_at(row, 5)?, catalog.find_plan(read_at(row, 3)?)?);
     if index.as_usize() >= plan.task_count() {
-        return Err(corrupt(Corrupt));
+        return Err(damaged(Corrupt));
     }
-    let behind = match (read_at(row, 22)?, read_at(row, 23)?) {
+    let stored = unpack_lifecycle(read_bytes(row, 12)?).map_err(damaged)?;
+    let StoredLifecycle { mut columns, has_waits, ended_at, .. } = stored;
+    columns.state = read_at(row, 6)?;
+    columns.fence = read_at(row, 2)?;
+    columns.worker = read_at(row, 8)?;
+    let behind = match (read_at(row, 11)?, read_at(row, 9)?) {
         (Some(limit), Some(order)) => Some((catalog.find_limit(limit)?, order)),
-        (Some(_), None) => return Err(corrupt(Corrupt)),
+        (Some(_), None) => return Err(damaged(Corrupt)),
         (None, _) => None,
     };
     Ok(Row {
         key,
         index,
         plan,
-        life: Life::try_from(read_life(row)?).map_err(corrupt)?,
-        request: read_at(row, 19)?,
-        ended_at: read_at(row, 20)?,
-        has_waits: read_flag(row, 21)?,
-        open_parents: 0,
-        has_inserts_above: false,
+        life: Life::try_from(columns).map_err(damaged)?,
+        request: read_at(row, 1)?,
+        ended_at,
+        has_waits,
+        open_parents: stored.open_parents,
+        has_inserts_above: stored.has_inserts_above,
         behind,
-        head: match read_at(row, 24)? {
-            Some(id) => Some(Box::new(read_head(row, id, key, catalog)?)),
-            None => None,
-        },
-    })
-}
-
-/// Reads the life of a task from the same columns.
-pub(crate) fn read_life(row: &Columned<'_>) -> rusqlite::Result<Columns> {
-    Ok(Columns {
-        state: read_at(row, 4)?,
-        reason: read_at(row, 5)?,
-        fence: read_at(row, 6)?,
-        attempt: read_at(row, 7)?,
-        entries: read_at(row, 8)?,
-        recoveries: read_at(row, 9)?,
-        active: read_at(row, 10)?,
-        started: read_at(row, 11)?,
-        stopping: read_at(row, 12)?,
-        worker: read_at(row, 13)?,
-        since: read_at(row, 14)?,
-        due: read_at(row, 15)?,
-        begun_at: read_at(row, 16)?,
-        waits_since: read_at(row, 17)?,
-        waits_for: read_at(row, 18)?,
+        head: read_head(row, key, index, catalog)?,
     })
 }
 
 fn read_head(
     row: &Columned<'_>,
-    id: RunId,
     key: TaskKey,
+    index: TaskIndex,
     catalog: &mut Catalog<'_>,
-) -> Result<Head, Error> {
-    let corrupt = || Error::Task { key: key.0, source: Corrupt };
-    Ok(Head {
-        id,
-        queue: catalog.find_queue(read_at(row, 25)?)?,
-        priority: read_at(row, 26)?,
-        key: read_at(row, 27)?,
-        not_before: read_at(row, 28)?,
-        submitted_at: read_at(row, 29)?,
-        paused_at: read_at(row, 30)?,
-        cancelled: read_flag(row, 31)?,
-        failing: read_flag(row, 32)?,
-        ended: match (read_at(row, 33)?, read_at(row, 34)?) {
-            (Some(code), Some(at)) => Some((RunOutcome::from_code(code).ok_or_else(corrupt)?, at)),
-            (None, None) => None,
-            _ => return Err(corrupt()),
-        },
-        parent: read_at(row, 35)?,
-        open: read_at(row, 36)?,
-        awaited: read_flag(row, 37)?,
-        retry_of: read_at(row, 38)?,
-        depth: 0,
+) -> Result<Option<Box<Head>>, Error> {
+    let damaged = |source| Error::Task { key: key.0, source };
+    let id: Option<RunId> = read_at(row, 13)?;
+    match (id, index.as_usize()) {
+        (None, 1..) => Ok(None),
+        (Some(id), 0) => {
+            let run = unpack_run(read_bytes(row, 14)?).map_err(damaged)?;
+            let queue = catalog.find_group(read_at(row, 4)?)?.queue.clone();
+            Ok(Some(Box::new(run.into_head(id, queue))))
+        }
+        _ => Err(damaged(Corrupt)),
+    }
+}
+
+/// Reads the columns by which a task is found.
+pub(crate) fn read_place(row: &Columned<'_>, task: &Row) -> Result<Place, Error> {
+    let damaged = || Error::Task { key: task.key.0, source: Corrupt };
+    let code = read_at::<Option<u8>>(row, 7)?;
+    Ok(Place {
+        gate: code.map(|code| Gate::from_code(code).ok_or_else(damaged)).transpose()?,
+        order: read_at(row, 9)?,
+        alarm: read_at(row, 10)?,
+        behind: task.behind.as_ref().map(|(limit, _)| limit.clone()),
     })
 }
 
-/// 1 if it is so, otherwise NULL.
-fn read_flag(row: &Columned<'_>, at: usize) -> rusqlite::Result<bool> {
-    Ok(read_at::<Option<bool>>(row, at)?.unwrap_or(false))
+/// Whether the packed columns of a row are what is packed of it, and not only read as such.
+pub(crate) fn is_packed_row(row: &Columned<'_>, task: &Row) -> Result<bool, Error> {
+    let run = row.get_ref(14)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
+    Ok(read_at::<Option<WorkerId>>(row, 8)? == task.life.owner()
+        && read_bytes(row, 12)? == pack_lifecycle(task)
+        && run == task.head.as_deref().map(pack_run).as_deref())
 }
 
-/// Binds what of a task changes: number 1 to 23, and to 30 if it is the first of its run. The limit it
-/// stands behind has this number.
+/// Binds what of a live task changes: number 1 to 11, and 12 if the statement writes the run. The limit
+/// that the task is blocked on has this number.
 pub(crate) fn bind_changing(
     statement: &mut Statement<'_>,
-    TaskWrite { row, place, .. }: &TaskWrite,
-    behind: Option<i64>,
+    TaskWrite { row, place, is_plain, .. }: &TaskWrite,
+    writes_run: bool,
+    blocked_on: Option<i64>,
 ) -> rusqlite::Result<()> {
-    let life = Columns::from(&row.life);
     let Place { gate, order, alarm, .. } = place;
     let mut bind = Binder::new(statement);
     bind.value(1, row.key.0)?;
-    bind.value(2, life.state)?;
-    bind.maybe(3, life.reason)?;
-    bind.value(4, life.fence as i64)?;
-    bind.value(5, life.attempt)?;
-    bind.value(6, life.entries)?;
-    bind.value(7, life.recoveries)?;
-    bind.value(8, life.active)?;
-    bind.time(9, life.started)?;
-    bind.maybe(10, life.stopping)?;
-    bind.maybe(11, life.worker.map(|worker| worker.0 as i64))?;
-    bind.time(12, life.since)?;
-    bind.time(13, life.due)?;
-    bind.time(14, life.begun_at)?;
-    bind.time(15, life.waits_since)?;
-    bind.maybe(16, life.waits_for)?;
-    bind.value(17, row.request.0 as i64)?;
-    bind.maybe(18, gate.map(|gate| gate.code()))?;
-    bind.maybe(19, behind)?;
-    bind.time(20, *order)?;
-    bind.time(21, *alarm)?;
-    bind.flag(22, row.has_waits)?;
-    bind.time(23, row.ended_at)?;
-    if let Some(head) = &row.head {
-        bind.time(24, head.paused_at)?;
-        bind.flag(25, head.cancelled)?;
-        bind.flag(26, head.failing)?;
-        bind.maybe(27, head.ended.map(|(outcome, _)| outcome.to_code()))?;
-        bind.time(28, head.ended.map(|(_, at)| at))?;
-        bind.value(29, head.open)?;
-        bind.flag(30, head.awaited)?;
-    }
-    Ok(())
-}
-
-/// Binds what of a task never changes: number 31 to 41.
-pub(crate) fn bind_lasting(
-    statement: &mut Statement<'_>,
-    row: &Row,
-    filing: Filing,
-) -> rusqlite::Result<()> {
-    let mut bind = Binder { statement };
-    bind.value(31, row.index.as_u32())?;
-    bind.value(32, filing.plan)?;
-    bind.value(33, filing.lane)?;
-    if let Some(head) = &row.head {
-        bind.value(34, head.id.as_u128().to_be_bytes())?;
-        bind.value(35, filing.workflow)?;
-        bind.value(36, head.priority)?;
-        bind.maybe(37, head.key.as_deref())?;
-        bind.time(38, head.not_before)?;
-        bind.value(39, head.submitted_at.as_micros())?;
-        bind.maybe(40, head.parent.map(|task| task.0))?;
-        bind.maybe(41, head.retry_of.map(|run| run.as_u128().to_be_bytes()))?;
-    }
-    Ok(())
-}
-
-/// Binds a record.
-pub(crate) fn bind_record(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<()> {
-    let mut bind = Binder::new(statement);
-    bind.value(1, record.seq as i64)?;
-    bind.value(2, record.at.as_micros())?;
-    bind.value(3, record.run.0)?;
-    bind.value(4, record.task.as_u32())?;
-    bind.value(5, record.what.code())?;
-    bind.maybe(6, record.reason.map(Reason::code))?;
-    bind.value(7, record.attempt)?;
-    bind.value(8, record.entry)?;
-    bind.maybe(9, record.worker.map(|worker| worker.0 as i64))?;
-    bind.time(10, record.begun_at)?;
-    bind.value(11, i64::try_from(record.active.as_micros()).unwrap_or(i64::MAX))?;
-    bind.maybe(12, record.error.as_deref())
-}
-
-/// Reads the columns of [`RECORDS`](crate::sql::RECORDS).
-pub(crate) fn read_record(row: &Columned<'_>) -> Result<Record, Error> {
-    let run: RunKey = read_at(row, 2)?;
-    let corrupt = || Error::Task { key: run.0, source: Corrupt };
-    let reason = read_at::<Option<u8>>(row, 6)?;
-    let active = u64::try_from(read_at::<i64>(row, 11)?).map_err(|_| corrupt())?;
-    Ok(Record {
-        seq: read_at(row, 0)?,
-        at: read_at(row, 1)?,
-        run,
-        run_id: read_at(row, 3)?,
-        task: read_at(row, 4)?,
-        what: Happened::from_code(read_at(row, 5)?).ok_or_else(corrupt)?,
-        reason: reason.map(|code| Reason::from_code(code).ok_or_else(corrupt)).transpose()?,
-        attempt: read_at(row, 7)?,
-        entry: read_at(row, 8)?,
-        worker: read_at(row, 9)?,
-        begun_at: read_at(row, 10)?,
-        active: Duration::from_micros(active),
-        error: read_at(row, 12)?,
-    })
+    bind.value(2, row.request.0 as i64)?;
+    bind.value(3, row.life.fence.0 as i64)?;
+    bind.value(4, row.life.state.kind().code())?;
+    bind.maybe(5, gate.map(|gate| gate.code()))?;
+    bind.value(6, *is_plain)?;
+    bind.maybe(7, row.life.owner().map(|worker| worker.0 as i64))?;
+    bind.time(8, *order)?;
+    bind.time(9, *alarm)?;
+    bind.maybe(10, blocked_on)?;
+    bind.value(11, pack_lifecycle(row))?;
+    bind.maybe(12, row.head.as_deref().filter(|_| writes_run).map(pack_run))
 }
 
 /// Binds values; what is not bound is NULL.
@@ -218,17 +144,17 @@ impl<'b, 's> Binder<'b, 's> {
         Binder { statement }
     }
 
+    /// Goes on with a statement of which some values are bound.
+    pub(crate) fn resume_binding(statement: &'b mut Statement<'s>) -> Self {
+        Binder { statement }
+    }
+
     pub(crate) fn value(&mut self, number: usize, value: impl ToSql) -> rusqlite::Result<()> {
         self.statement.raw_bind_parameter(number, value)
     }
 
     pub(crate) fn maybe(&mut self, at: usize, value: Option<impl ToSql>) -> rusqlite::Result<()> {
         value.map_or(Ok(()), |value| self.value(at, value))
-    }
-
-    /// 1 if it is so, and otherwise nothing: usually it is not, and what is not bound costs nothing.
-    fn flag(&mut self, number: usize, is_so: bool) -> rusqlite::Result<()> {
-        self.maybe(number, is_so.then_some(1))
     }
 
     pub(crate) fn time(&mut self, number: usize, time: Option<Timestamp>) -> rusqlite::Result<()> {

@@ -4,44 +4,55 @@
 //! needed, which is seldom.
 
 use crate::error::Error;
-use crate::fetch::Fetch;
+use crate::fetch::{Fetch, read_at, read_bytes};
 use crate::limits::GATES;
 use crate::loader::RowLoader;
-use crate::sql::{NEXT_LANE, queries};
+use crate::sql::{NEXT_GROUP, queries};
 use std::time::Duration;
 use tidegate_core::Timestamp;
 use tidegate_core::limit::LimitKey;
+use tidegate_core::packed::unpack_ending;
 use tidegate_core::rows::{Corrupt, Gate};
 use tidegate_core::store::{Happened, TaskKey};
 use tidegate_core::want::{Loaded, TaskGroup, Want};
 
 queries! {
-    /// The kind of the last of the last ?3 records of run ?1 that is of its task ?2.
-    LAST_RECORD = "SELECT what FROM (SELECT seq, what, idx FROM record WHERE run = ?1 \
-         ORDER BY seq DESC LIMIT ?3) WHERE idx = ?2 ORDER BY seq DESC LIMIT 1";
+    /// The kind of the last record of the task ?2 of the run ?1: that of its end or, among the last ?3 records
+    /// of the run, another.
+    LAST_RECORD = "SELECT kind FROM (SELECT record AS number, record_kind AS kind FROM ended_task \
+         WHERE number = ?1 + ?2 AND +record IS NOT NULL UNION ALL SELECT number, kind FROM (\
+         SELECT number, kind, idx FROM record WHERE run = ?1 ORDER BY number DESC LIMIT ?3) \
+         WHERE idx = ?2) ORDER BY number DESC LIMIT 1";
 
     HOLDERS = "SELECT task, units, since FROM hold WHERE limit_key = ?1 LIMIT ?2";
 
-    /// Up to ?6 tasks behind the gate ?1, or none, and the limit ?2, in the lane ?3, before the place ?4
-    /// and ?5.
-    BLOCKED_BEFORE = "SELECT count(*) FROM (SELECT 1 FROM task WHERE gate IS ?1 \
-         AND behind = ?2 AND lane = ?3 AND claim_order IS NOT NULL \
-         AND (claim_order, key) < (?4, ?5) LIMIT ?6)";
+    /// Up to ?6 tasks of the eligibility ?1, or none, that are blocked on the limit ?2, in the group ?3, before
+    /// the place ?4 and ?5.
+    BLOCKED_BEFORE = "SELECT count(*) FROM (SELECT 1 FROM task WHERE eligibility IS ?1 \
+         AND blocked_on = ?2 AND task_group = ?3 AND claim_order IS NOT NULL \
+         AND (claim_order, number) < (?4, ?5) LIMIT ?6)";
 
-    /// The lanes of queue ?1.
-    LANES = "SELECT lane.id, workflow.name, lane.task, lane.weight FROM workflow \
-         CROSS JOIN lane ON lane.workflow = workflow.id WHERE workflow.queue = ?1";
+    GROUPS = "SELECT number, workflow, task, weight FROM task_group WHERE queue = ?1";
 
-    /// Up to ?5 tasks behind the gate ?1, in the lane ?2, before the place ?3 and ?4.
-    READY_BEFORE = "SELECT count(*) FROM (SELECT 1 FROM task WHERE gate = ?1 \
-         AND behind IS NULL AND lane = ?2 AND claim_order IS NOT NULL \
-         AND (claim_order, key) < (?3, ?4) LIMIT ?5)";
+    /// Up to ?5 tasks of the eligibility ?1, in the group ?2, before the place ?3 and ?4.
+    READY_BEFORE = "SELECT count(*) FROM (SELECT 1 FROM task WHERE eligibility = ?1 \
+         AND blocked_on IS NULL AND task_group = ?2 AND claim_order IS NOT NULL \
+         AND (claim_order, number) < (?3, ?4) LIMIT ?5)";
 
-    /// How long tasks of the lane of ?1 took among the last ?2 records, which are of the kind ?3.
-    RECENT_DURATIONS = "SELECT record.at - record.begun_at FROM record \
-         CROSS JOIN task ON task.key = record.run + record.idx \
-         WHERE record.seq > (SELECT max(seq) FROM record) - ?2 AND record.what = ?3 \
-         AND record.begun_at IS NOT NULL AND task.lane = (SELECT lane FROM task WHERE key = ?1)";
+    /// The task group of ?1.
+    GROUP_OF_TASK = "SELECT task_group FROM task WHERE number = ?1 UNION ALL \
+         SELECT task_group FROM ended_task WHERE number = ?1";
+
+    /// Ends of the kind ?3, among the last ?2, of tasks in the group ?1.
+    RECENT_ENDS = "SELECT ended_at, ending FROM (SELECT ended_at, ending, task_group, record_kind \
+         FROM ended_task WHERE record IS NOT NULL ORDER BY record DESC LIMIT ?2) \
+         WHERE record_kind = ?3 AND task_group = ?1";
+
+    /// The same among the last ?2 records of other changes: the first task of a run ends before its run.
+    RECENT_RECORDS = "SELECT at, begun_at FROM (SELECT at, begun_at, kind, run + idx AS task \
+         FROM record ORDER BY number DESC LIMIT ?2) AS r WHERE kind = ?3 AND begun_at IS NOT NULL \
+         AND ifnull((SELECT task_group FROM task WHERE number = r.task), \
+         (SELECT task_group FROM ended_task WHERE number = r.task)) = ?1";
 }
 
 impl RowLoader<'_> {
@@ -56,12 +67,12 @@ impl RowLoader<'_> {
             }
             Want::ReadyBefore { queue, place: (order, task), max } => {
                 let mut groups = Vec::new();
-                let lanes = self.fetch_rare(LANES, [&**queue])?;
-                for (lane, workflow, task_name, weight) in lanes {
-                    let lane: i64 = lane;
+                let stored = self.fetch_rare(GROUPS, [&**queue])?;
+                for (number, workflow, task_name, weight) in stored {
+                    let number: i64 = number;
                     let mut before: u32 = 0;
                     for gate in [Gate::Open, Gate::Awaited] {
-                        let place = (gate.code(), lane, order.as_micros(), task.0, max - before);
+                        let place = (gate.code(), number, order.as_micros(), task.0, max - before);
                         before += self.prepare_rare(READY_BEFORE)?.fetch_one::<u32>(place)?;
                     }
                     let queue = queue.clone();
@@ -79,14 +90,27 @@ impl RowLoader<'_> {
                 Loaded::RecordKind(kind.map_err(corrupt)?)
             }
             Want::RecentDurations { like, max } => {
-                let alike = (like.0, max, Happened::Succeeded.code());
-                let times: Vec<i64> = self.fetch_rare(RECENT_DURATIONS, alike)?;
-                // A clock that was set back makes no time pass.
-                let times = times.into_iter().map(|time| u64::try_from(time).unwrap_or(0));
-                Loaded::Durations(times.map(Duration::from_micros).collect())
+                Loaded::Durations(self.find_recent_durations(*like, *max)?)
             }
             other => self.load_old_rows(other)?,
         })
+    }
+
+    fn find_recent_durations(&mut self, like: TaskKey, max: u32) -> Result<Vec<Duration>, Error> {
+        let group: Option<i64> = self.prepare_rare(GROUP_OF_TASK)?.fetch_first([like.0])?;
+        let alike = (group, max, Happened::Succeeded.code());
+        let mut durations = Vec::new();
+        let mut ends = self.prepare_rare(RECENT_ENDS)?.query(alike)?;
+        while let Some(row) = ends.next()? {
+            let ending = unpack_ending(read_bytes(row, 1)?);
+            let ending = ending.map_err(|source| Error::Task { key: like.0, source })?;
+            let ended_at: Timestamp = read_at(row, 0)?;
+            durations.extend(ending.begun_at.map(|begun_at| ended_at.since(begun_at)));
+        }
+        drop(ends);
+        let times: Vec<(Timestamp, Timestamp)> = self.fetch_rare(RECENT_RECORDS, alike)?;
+        durations.extend(times.into_iter().map(|(at, begun_at)| at.since(begun_at)));
+        Ok(durations)
     }
 
     fn count_blocked_before(
@@ -98,14 +122,14 @@ impl RowLoader<'_> {
         let id = self.catalog.find_limit_id(limit)?;
         let mut before = 0;
         for gate in GATES {
-            // From one lane to the next, not through all tasks in them.
+            // From one group to the next, not through all tasks in them.
             let mut last = i64::MIN;
             while before < max
-                && let Some(lane) = self.prepare_rare(NEXT_LANE)?.fetch_one((gate, id, last))?
+                && let Some(group) = self.prepare_rare(NEXT_GROUP)?.fetch_one((gate, id, last))?
             {
-                let place = (gate, id, lane, order.as_micros(), task.0, max - before);
+                let place = (gate, id, group, order.as_micros(), task.0, max - before);
                 before += self.prepare_rare(BLOCKED_BEFORE)?.fetch_one::<u32>(place)?;
-                last = lane;
+                last = group;
             }
         }
         Ok(before.into())

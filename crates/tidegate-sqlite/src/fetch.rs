@@ -5,8 +5,8 @@ use rusqlite::{OptionalExtension, Params, Result, Row as Columned, Statement};
 use std::sync::Arc;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::lifecycle::{Fence, WorkerId};
+use tidegate_core::limit::LimitRow;
 use tidegate_core::retention::{OldRecord, OldSignal};
-use tidegate_core::rows::Owned;
 use tidegate_core::store::{Bytes, Counts, RequestId, RunKey, TaskKey};
 use tidegate_core::want::{StoredSignal, TaskGroup};
 use tidegate_core::{RunId, Timestamp};
@@ -70,6 +70,11 @@ pub(crate) fn read_at<T: FromColumn>(row: &Columned<'_>, at: usize) -> Result<T>
     row.get(at).map(|ReadValue(value)| value)
 }
 
+/// The bytes in a column that is not NULL.
+pub(crate) fn read_bytes<'r>(row: &'r Columned<'_>, at: usize) -> Result<&'r [u8]> {
+    Ok(row.get_ref(at)?.as_blob()?)
+}
+
 /// A value, or several in a tuple, from the first columns of a row.
 pub(crate) trait FromColumns: Sized {
     fn from_columns(row: &Columned<'_>) -> Result<Self>;
@@ -98,7 +103,6 @@ tuples! {
     (A 0, B 1, C 2, D 3, E 4);
     (A 0, B 1, C 2, D 3, E 4, F 5);
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6);
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 }
 
 macro_rules! structs {
@@ -115,9 +119,9 @@ macro_rules! structs {
 
 structs! {
     Counts { ready future paused limited parked running }
+    LimitRow { in_use window_sum overtaken_task overtakes alarm }
     OldRecord { seq at run run_ended_at }
     OldSignal { number sent_at is_run_ended is_receiver_open }
-    Owned { task index fence request stopping }
     StoredSignal { number run name taken_by }
     TaskGroup { queue workflow task weight }
 }

@@ -6,6 +6,7 @@ use crate::error::{Error, is_busy};
 use crate::fetch::Fetch;
 use crate::loader::RowLoader;
 use crate::lock::{LOOK_EVERY, Locks};
+use crate::machine::{boot_id, host_name};
 use crate::open::Opened;
 use crate::sql::WriteStatements;
 use rusqlite::ErrorCode;
@@ -33,6 +34,8 @@ pub(crate) struct Ledger<'c> {
     wakeups: BTreeMap<WorkerId, Wakeup>,
     bells: Bells,
     locks: Locks,
+    /// Whether a run was numbered in this transaction.
+    pub(crate) has_new_run: bool,
 }
 
 impl<'c> Ledger<'c> {
@@ -45,6 +48,7 @@ impl<'c> Ledger<'c> {
             wakeups: BTreeMap::new(),
             bells: Bells::new(opened.place.locks.clone()),
             locks: Locks::new(opened.place.locks.clone()),
+            has_new_run: false,
         })
     }
 
@@ -75,6 +79,7 @@ impl<'c> Ledger<'c> {
             points.before_commit();
         }
         self.opened.place.check()?;
+        self.store_run_number()?;
         self.sql.commit.raw_execute().map_err(|error| match error.sqlite_error_code() {
             // The log may have got as far as the mark that ends a transaction. It does not count
             // while this process lives; after a crash it might.
@@ -117,6 +122,7 @@ impl<'c> Ledger<'c> {
         self.loader.forget_everything();
         self.wakeups.clear();
         self.plans.clear();
+        self.has_new_run = false;
     }
 
     /// The numbers under which a task is filed; what has none is given one.
@@ -133,9 +139,9 @@ impl<'c> Ledger<'c> {
         }
         let plan_id = self.plan_id(plan)?;
         self.loader.catalog.add_plan(plan_id, plan);
-        let (workflow, lanes) = self.file_lanes(queue, plan)?;
+        let (queue_id, groups) = self.file_groups(queue, plan)?;
         let (_plan, queue) = (plan.clone(), queue.clone());
-        let filed = FiledPlan { _plan, queue, plan_id, workflow, lanes };
+        let filed = FiledPlan { _plan, queue, plan_id, queue_id, groups };
         let filing = filed.find_filing(task);
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
@@ -158,28 +164,27 @@ impl<'c> Ledger<'c> {
             }
         }
         drop(alike);
-        Ok(self.sql.add_plan.insert((hash, body))?)
+        Ok(self.sql.add_plan.insert((hash, plan.task_count() as i64, body))?)
     }
 
-    fn file_lanes(&mut self, queue: &str, plan: &Plan) -> Result<(i64, Vec<i64>), Error> {
-        let names = (queue, plan.workflow());
-        let workflow = match self.sql.find_workflow.fetch_first(names)? {
-            Some(workflow) => workflow,
-            None => self.sql.add_workflow.insert(names)?,
+    fn file_groups(&mut self, queue: &str, plan: &Plan) -> Result<(i64, Vec<i64>), Error> {
+        let queue_id = match self.sql.find_queue.fetch_first([queue])? {
+            Some(queue_id) => queue_id,
+            None => self.sql.add_queue.insert([queue])?,
         };
-        let mut lanes = Vec::with_capacity(plan.task_count());
+        let mut groups = Vec::with_capacity(plan.task_count());
         for task in plan.graph().tasks() {
-            if let (Some(_), Some(&lane)) = (plan.items_of(), lanes.first()) {
-                lanes.push(lane);
+            if let (Some(_), Some(&group)) = (plan.items_of(), groups.first()) {
+                groups.push(group);
                 continue;
             }
-            let lane = (workflow, plan.known_as(task), plan.task(task).weight);
-            lanes.push(match self.sql.find_lane.fetch_first(lane)? {
-                Some(lane) => lane,
-                None => *self.loader.cache.last_lane.insert(self.sql.add_lane.insert(lane)?),
+            let group = (queue, plan.workflow(), plan.known_as(task), plan.task(task).weight);
+            groups.push(match self.sql.find_group.fetch_first(group)? {
+                Some(group) => group,
+                None => *self.loader.cache.last_group.insert(self.sql.add_group.insert(group)?),
             });
         }
-        Ok((workflow, lanes))
+        Ok((queue_id, groups))
     }
 
     /// The workers that are known. Bells of others are let go.
@@ -198,13 +203,14 @@ impl<'c> Ledger<'c> {
             Knows::All => (true, [].as_slice()),
             Knows::These(tasks) => (false, tasks.as_slice()),
         };
-        let about = (&new.name, new.now.as_micros(), new.slots, knows_all);
-        let id = self.sql.enlist.insert(about)?;
+        let (pid, host, boot_id) = (std::process::id(), host_name(), boot_id());
+        let about = (&new.name, new.now.as_micros(), new.slots, knows_all, pid, host, boot_id);
+        let id = self.sql.add_worker.insert(about)?;
         for queue in &new.queues {
             self.sql.add_worker_queue.execute((id, queue))?;
         }
         for (workflow, task) in knows {
-            self.sql.add_worker_knows.execute((id, workflow, task))?;
+            self.sql.add_worker_task.execute((id, workflow, task))?;
         }
         self.loader.cache.known = None;
         let (worker, known) = (WorkerId(id as u64), self.known_workers()?);
@@ -225,9 +231,9 @@ impl<'c> Ledger<'c> {
     /// Forgets a worker.
     pub(crate) fn forget_worker(&mut self, worker: WorkerId) -> Result<(), Error> {
         let id = worker.0 as i64;
-        self.sql.forget.execute([id])?;
+        self.sql.forget_worker.execute([id])?;
         self.sql.forget_queues.execute([id])?;
-        self.sql.forget_knows.execute([id])?;
+        self.sql.forget_tasks.execute([id])?;
         self.drop_notifications(worker)?;
         self.loader.cache.known = None;
         self.bells.keep(|other| other != worker);

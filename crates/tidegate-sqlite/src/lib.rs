@@ -11,7 +11,7 @@
 //! - `open`, `migrate`, `mounts`: whether a file can be used, and making it so.
 //! - `writer`: the thread that writes: transactions, group commit, folding back the log.
 //! - `loader`: a connection that [loads](tidegate_core::want::Loader) rows in one transaction, for a
-//!   request, a view, an explanation or an audit; `load`, `lanes`, `waits`, `limits`,
+//!   request, a view, an explanation or an audit; `rows`, `groups`, `waits`, `limits`, `records`,
 //!   `explain`, `prune`, `stored`: which rows, by topic.
 //! - `ledger`, `apply`: one transaction of the writer, and how a request's delta is written in it.
 //! - `catalog`: names and plans that a connection remembers between transactions.
@@ -33,18 +33,21 @@ mod error;
 mod explain;
 mod fetch;
 mod files;
-mod lanes;
+mod groups;
 mod ledger;
 mod limits;
-mod load;
 mod loader;
 mod lock;
+mod machine;
 mod migrate;
 mod mounts;
 mod open;
+mod open_error;
 mod private;
 mod prune;
 mod reader;
+mod records;
+mod rows;
 mod sql;
 mod store;
 mod stored;
@@ -54,5 +57,7 @@ mod waits;
 mod writer;
 
 pub use files::SqliteFiles;
-pub use open::{OpenError, Options, Synchronous};
+pub use migrate::MigrationProgress;
+pub use open::{MigrationHook, Options, Synchronous};
+pub use open_error::OpenError;
 pub use store::SqliteStore;

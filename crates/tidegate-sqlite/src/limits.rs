@@ -44,7 +44,7 @@ impl RowLoader<'_> {
             Want::LimitUsage(limit) => Loaded::LimitUsage(self.find_limit_usage(limit)?),
             Want::RateEvents { limit, after, max } => {
                 Loaded::RateEvents(match self.catalog.find_limit_id(limit)? {
-                    Some(id) => self.sql.begun.fetch_all((id, after.as_micros(), max))?,
+                    Some(id) => self.sql.rate_events.fetch_all((id, after.as_micros(), max))?,
                     None => Vec::new(),
                 })
             }
@@ -63,7 +63,7 @@ impl RowLoader<'_> {
             }
             Want::BlockedOn { limit, max } => Loaded::Ordered(self.find_blocked(limit, *max)?),
             Want::BlockedKeys(name) => {
-                let ids = self.sql.keys_behind.fetch_all([&**name])?;
+                let ids = self.sql.blocked_keys.fetch_all([&**name])?;
                 Loaded::LimitKeys(self.find_limits(ids)?)
             }
             other => self.load_for_explanation(other)?,
@@ -72,10 +72,12 @@ impl RowLoader<'_> {
 
     fn find_limit_usage(&mut self, limit: &LimitKey) -> Result<LimitUsage, Error> {
         let Some(id) = self.catalog.find_limit_id(limit)? else { return Ok(LimitUsage::default()) };
-        let (in_use, window_sum, newest, alarm) = self.sql.limit_row.fetch_one([id])?;
-        let row = LimitRow { in_use, window_sum, alarm, ..LimitRow::default() };
-        let first = (id, i64::MIN, FIRST_EVENTS);
-        let oldest = if window_sum > 0 { self.sql.begun.fetch_all(first)? } else { Vec::new() };
+        let row: LimitRow = self.sql.limit_row.fetch_one([id])?;
+        if row.window_sum == 0 {
+            return Ok(LimitUsage { row, ..LimitUsage::default() });
+        }
+        let oldest = self.sql.rate_events.fetch_all((id, i64::MIN, FIRST_EVENTS))?;
+        let newest = self.sql.newest_event.fetch_one([id])?;
         Ok(LimitUsage { row, oldest, newest })
     }
 
@@ -83,28 +85,28 @@ impl RowLoader<'_> {
         ids.into_iter().map(|id| self.catalog.find_limit(id)).collect()
     }
 
-    /// The first tasks of each lane that are blocked on a limit.
+    /// The first tasks of each group that are blocked on a limit.
     fn find_blocked(
         &mut self,
         limit: &LimitKey,
         max: u32,
     ) -> Result<Vec<(Timestamp, TaskKey)>, Error> {
         let Some(id) = self.catalog.find_limit_id(limit)? else { return Ok(Vec::new()) };
-        let mut lanes: BTreeMap<i64, Vec<(Timestamp, TaskKey)>> = BTreeMap::new();
+        let mut groups: BTreeMap<i64, Vec<(Timestamp, TaskKey)>> = BTreeMap::new();
         for gate in GATES {
-            // From one lane to the next, not through all tasks in them.
+            // From one group to the next, not through all tasks in them.
             let mut last = i64::MIN;
-            while let Some(lane) = self.sql.next_lane.fetch_one((gate, id, last))? {
-                let mut tasks = self.sql.behind.fetch_all((gate, id, lane, max))?;
-                lanes.entry(lane).or_default().append(&mut tasks);
-                last = lane;
+            while let Some(group) = self.sql.next_group.fetch_one((gate, id, last))? {
+                let mut tasks = self.sql.blocked.fetch_all((gate, id, group, max))?;
+                groups.entry(group).or_default().append(&mut tasks);
+                last = group;
             }
         }
-        for tasks in lanes.values_mut() {
+        for tasks in groups.values_mut() {
             tasks.sort_unstable();
             tasks.truncate(max as usize);
         }
-        let mut blocked: Vec<_> = lanes.into_values().flatten().collect();
+        let mut blocked: Vec<_> = groups.into_values().flatten().collect();
         blocked.sort_unstable();
         Ok(blocked)
     }
@@ -126,12 +128,47 @@ impl Ledger<'_> {
         Ok(())
     }
 
+    /// Writes the units that a task holds of a limit.
+    pub(crate) fn write_hold(
+        &mut self,
+        task: TaskKey,
+        limit: &LimitKey,
+        hold: Option<&Hold>,
+    ) -> Result<(), Error> {
+        let id = self.number_limit(limit)?;
+        match hold {
+            Some(hold) => {
+                let held = (task.0, id, hold.units, hold.since.as_micros());
+                self.sql.put_hold.execute(held)?
+            }
+            None => self.sql.delete_hold.execute((task.0, id))?,
+        };
+        Ok(())
+    }
+
+    /// Writes the row of a limit as it was decided.
+    pub(crate) fn write_limit_row(
+        &mut self,
+        limit: &LimitKey,
+        row: &LimitRow,
+    ) -> Result<(), Error> {
+        let id = self.number_limit(limit)?;
+        let LimitRow { in_use, window_sum, overtaken_task, overtakes, alarm } = *row;
+        let sum = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
+        let (overtaken, alarm) =
+            (overtaken_task.map(|task| task.0), alarm.map(Timestamp::as_micros));
+        let row = (id, sum(in_use), sum(window_sum), overtaken, overtakes, alarm);
+        self.sql.set_limit_row.execute(row)?;
+        self.loader.cache.limit_alarm = None;
+        Ok(())
+    }
+
     /// The number of a limit for its key; it is given one if it has none.
-    pub(crate) fn limit_id(&mut self, limit: &LimitKey) -> Result<i64, Error> {
+    pub(crate) fn number_limit(&mut self, limit: &LimitKey) -> Result<i64, Error> {
         if let Some(id) = self.loader.catalog.find_limit_id(limit)? {
             return Ok(id);
         }
-        let id = self.sql.add_limit_key.insert((&*limit.name, &*limit.key))?;
+        let id = self.sql.add_limit.insert((&*limit.name, &*limit.key))?;
         self.loader.catalog.known.limit_ids.put_value(limit.clone(), id);
         Ok(id)
     }

@@ -6,7 +6,7 @@
 use crate::catalog::{BoundedMap, Catalog, KnownNames};
 use crate::error::Error;
 use crate::fetch::{Fetch, FromColumns};
-use crate::lanes::ServedLanes;
+use crate::groups::WorkerGroups;
 use crate::open::Place;
 use crate::sql::LoadStatements;
 use rusqlite::{Connection, Params, Statement};
@@ -31,7 +31,7 @@ pub(crate) struct RowLoader<'c> {
     pub(crate) catalog: Catalog<'c>,
     pub(crate) cache: LoaderCache,
     /// Workers as they have presented themselves, which they do once.
-    pub(crate) workers: HashMap<WorkerId, ServedLanes>,
+    pub(crate) workers: HashMap<WorkerId, WorkerGroups>,
     /// The number by which the database tells that another connection has written.
     data_version: i64,
 }
@@ -43,12 +43,13 @@ pub(crate) struct LoaderCache {
     pub(crate) last_task: Option<i64>,
     pub(crate) last_record: Option<u64>,
     pub(crate) last_signal: Option<i64>,
-    pub(crate) last_lane: Option<i64>,
+    pub(crate) last_group: Option<i64>,
+    pub(crate) last_run: Option<i64>,
     /// Scopes and names of open pauses, but for those of single runs.
     pub(crate) paused: Option<Vec<(i64, String)>>,
     /// The workers that are known.
     pub(crate) known: Option<Arc<HashSet<WorkerId>>>,
-    /// Lanes in which nothing stands behind an open gate.
+    /// Task groups with nothing behind an open gate.
     pub(crate) empty: HashSet<(Gate, i64)>,
     /// Whether there is something behind the gate of runs that some task waits for.
     pub(crate) awaited: Option<bool>,

@@ -109,6 +109,28 @@ impl LockFolder {
         }
     }
 
+    /// The process that holds the lock of a worker, where the system tells.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn find_holder(&self, worker: WorkerId) -> Option<u32> {
+        use std::os::unix::fs::MetadataExt;
+        let file = fs::symlink_metadata(self.file_of(worker)).ok()?;
+        let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+        let place = format!("{major:02x}:{minor:02x}:{}", file.ino());
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        // A line that begins with "->" after its number waits for the lock.
+        let holder = |line: &str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_it = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&&*place);
+            fields.get(4).filter(|_| is_it).and_then(|pid| pid.parse().ok())
+        };
+        locks.lines().find_map(holder)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn find_holder(&self, _: WorkerId) -> Option<u32> {
+        None
+    }
+
     /// When a worker that holds its lock has last given a sign of life; `None` if it does not.
     pub(crate) fn last_sign(&self, worker: WorkerId) -> Option<SystemTime> {
         let is_alive = matches!(self.is_alive(worker), Ok(true));

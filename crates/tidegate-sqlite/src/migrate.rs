@@ -1,22 +1,32 @@
 //! The schema and how a database gets it.
 //!
 //! Migrations are numbered from 1, and the number of the last one is the version of the schema, which
-//! the database keeps as `user_version`. They are applied in one transaction that nobody else can
-//! write beside. What comes out of all of them is checked in as `schema.sql`.
+//! the database keeps as `user_version`. A new database begins with the tables of the last one. All that
+//! an older one lacks is done in one transaction that nobody else can write beside.
 
+mod old_rows;
+mod upgrade;
+
+use crate::fetch::Fetch;
+use crate::lock::LockFolder;
 use rusqlite::Connection;
+use tidegate_core::lifecycle::WorkerId;
+pub use upgrade::MigrationProgress;
 
 /// What says that a database is ours: "tide" in ASCII.
 pub(crate) const APPLICATION_ID: i64 = 0x7469_6465;
 
-/// In the order of their numbers. One that somebody may have applied is never changed.
-const MIGRATIONS: &[&str] = &[
+/// The migrations before the tables of today, in the order of their numbers. They are never changed.
+const OLD_MIGRATIONS: [&str; 2] = [
     include_str!("../migrations/0001_begin.sql"),
     include_str!("../migrations/0002_knows_all.sql"),
 ];
 
+const TABLES: &str = include_str!("../migrations/0003_tables.sql");
+const INDEXES: &str = include_str!("../migrations/0003_indexes.sql");
+
 /// The version of the schema that this program knows.
-pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
+pub(crate) const VERSION: i64 = 3;
 
 /// What a file turns out to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,28 +59,77 @@ pub(crate) fn look(connection: &Connection) -> rusqlite::Result<Found> {
     })
 }
 
-/// Applies what is missing. Looks again, because somebody else may have been first.
-pub(crate) fn migrate(connection: &Connection) -> rusqlite::Result<Found> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
-    let migrated = look(connection).and_then(|found| {
-        if let Found::Ours(version) = found {
-            apply(connection, version)?;
-        }
-        Ok(found)
-    });
-    let end = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    connection.execute_batch(end)?;
-    migrated
+/// A worker that keeps a store of an older version from being migrated.
+#[derive(Debug)]
+pub(crate) struct OldWorker {
+    pub(crate) number: u64,
+    pub(crate) name: String,
+    /// The process that holds its lock, where the system tells.
+    pub(crate) pid: Option<u32>,
 }
 
-fn apply(connection: &Connection, version: i64) -> rusqlite::Result<()> {
-    let done = usize::try_from(version).unwrap_or(0);
-    for migration in MIGRATIONS.iter().skip(done) {
-        connection.execute_batch(migration)?;
+/// How a migration has ended.
+pub(crate) enum Migrated {
+    Done(Found),
+    /// Nothing was changed.
+    Refused(OldWorker),
+}
+
+/// The surroundings of a database that is migrated.
+pub(crate) struct Migration<'m> {
+    pub(crate) locks: &'m LockFolder,
+    pub(crate) progress: &'m dyn Fn(MigrationProgress),
+}
+
+impl Migration<'_> {
+    /// Applies what is missing. Looks again, because another process may have been first.
+    pub(crate) fn migrate(&self, connection: &Connection) -> rusqlite::Result<Migrated> {
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        let migrated = self.apply_missing(connection);
+        let is_done = matches!(migrated, Ok(Migrated::Done(_)));
+        let ended = connection.execute_batch(if is_done { "COMMIT" } else { "ROLLBACK" });
+        // SQLite ends a transaction by itself after some errors, of which the first counts.
+        if migrated.is_ok() {
+            ended?;
+        }
+        migrated
     }
-    if version < VERSION {
+
+    fn apply_missing(&self, connection: &Connection) -> rusqlite::Result<Migrated> {
+        let found = look(connection)?;
+        let Found::Ours(version) = found else { return Ok(Migrated::Done(found)) };
+        match version {
+            VERSION => return Ok(Migrated::Done(found)),
+            0 => {
+                connection.execute_batch(TABLES)?;
+                connection.execute_batch(INDEXES)?;
+                connection.execute_batch(ADD_STORE)?;
+            }
+            older => {
+                // A worker of the older version cannot be added while the database is locked.
+                if let Some(worker) = self.find_living_worker(connection)? {
+                    return Ok(Migrated::Refused(worker));
+                }
+                upgrade::upgrade_store(connection, older, self.progress)?;
+            }
+        }
         connection.pragma_update(None, "application_id", APPLICATION_ID)?;
         connection.pragma_update(None, "user_version", VERSION)?;
+        Ok(Migrated::Done(found))
     }
-    Ok(())
+
+    /// A worker that lives, or of which that cannot be told.
+    fn find_living_worker(&self, connection: &Connection) -> rusqlite::Result<Option<OldWorker>> {
+        let mut workers = connection.prepare("SELECT id, name FROM worker ORDER BY id")?;
+        for (id, name) in workers.fetch_all::<(WorkerId, String), Vec<_>>([])? {
+            if self.locks.is_alive(id).unwrap_or(true) {
+                let pid = self.locks.find_holder(id);
+                return Ok(Some(OldWorker { number: id.0, name, pid }));
+            }
+        }
+        Ok(None)
+    }
 }
+
+/// A store gets its id with its tables.
+const ADD_STORE: &str = "INSERT INTO store (id) VALUES (random() & 9223372036854775807)";

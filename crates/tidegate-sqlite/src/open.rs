@@ -3,7 +3,8 @@
 //! Nothing is changed before it is clear that the file is ours, or new.
 
 use crate::lock::{LOOK_EVERY, LockFolder, Turnstile};
-use crate::migrate::{self, Found};
+use crate::migrate::{self, Found, Migrated, Migration, MigrationProgress, OldWorker};
+use crate::open_error::OpenError;
 use crate::{error, mounts, private};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -31,7 +32,7 @@ const LOG_KEPT: i64 = 64 << 20;
 const HEADER_SIZE: u64 = 100;
 
 /// How a database is used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// When what was committed is on the disk.
     pub synchronous: Synchronous,
@@ -40,6 +41,25 @@ pub struct Options {
     /// The most bytes that the database file may take, a quota; none unless set. Reaching it is the
     /// same as a full disk.
     pub size_max: Option<u64>,
+    /// Hears, on the thread that opens the store, how far moving the rows of an older store has come.
+    pub on_migration: Option<MigrationHook>,
+}
+
+/// A function that hears how far moving the rows of an older store has come.
+#[derive(Clone)]
+pub struct MigrationHook(Arc<dyn Fn(MigrationProgress) + Send + Sync>);
+
+impl MigrationHook {
+    /// A hook that calls this function.
+    pub fn new(hook: impl Fn(MigrationProgress) + Send + Sync + 'static) -> Self {
+        MigrationHook(Arc::new(hook))
+    }
+}
+
+impl fmt::Debug for MigrationHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MigrationHook").finish_non_exhaustive()
+    }
 }
 
 impl Default for Options {
@@ -49,6 +69,7 @@ impl Default for Options {
             synchronous: Synchronous::Full,
             busy_timeout: Duration::from_secs(5),
             size_max: None,
+            on_migration: None,
         }
     }
 }
@@ -62,108 +83,6 @@ pub enum Synchronous {
     /// A little later: it survives the death of the process, and the loss of power may take the last
     /// moments with it, but leaves nothing half-done.
     Normal,
-}
-
-/// Why a database cannot be opened.
-#[derive(Debug)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "path is the database; the rest says so itself")]
-pub enum OpenError {
-    /// The folder it should be in does not exist.
-    NoFolder { path: PathBuf, folder: PathBuf },
-    /// It is a folder.
-    IsFolder { path: PathBuf },
-    /// It, or its folder, may not be read.
-    NotAllowed { path: PathBuf, source: io::Error },
-    /// It, or its folder, may not be written.
-    ReadOnly { path: PathBuf },
-    /// It is on another machine.
-    OnNetwork { path: PathBuf, kind: String, mount: PathBuf },
-    /// It has other names, by which other processes may use it without being seen.
-    HardLinked { path: PathBuf, links: u64 },
-    /// It is a file, and not a database.
-    NotADatabase { path: PathBuf },
-    /// It is a database, and damaged.
-    Damaged { path: PathBuf },
-    /// It is a database of another program; 0: which one, it does not say.
-    Foreign { path: PathBuf, application_id: i64 },
-    /// It was written by a later version of this program.
-    Newer { path: PathBuf, found: i64, known: i64 },
-    /// Another process has kept it locked.
-    Busy { path: PathBuf, waited: Duration },
-    /// It cannot be used in the way that is needed.
-    NoLog { path: PathBuf, mode: String },
-    /// The SQLite that this program is linked with is too old.
-    OldSqlite { found: String },
-    /// Something else.
-    Failed { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, what) = match self {
-            OpenError::NoFolder { path, folder } => {
-                (path, format!(": the folder {} does not exist; create it first", folder.display()))
-            }
-            OpenError::IsFolder { path } => (path, " is a folder; name a file in it".into()),
-            OpenError::NotAllowed { path, source } => {
-                (path, format!(": {source}; the file and its folder have to be yours to use"))
-            }
-            OpenError::ReadOnly { path } => {
-                (path, " is read-only; the file and its folder have to be writable".into())
-            }
-            OpenError::OnNetwork { path, kind, mount } => {
-                let what =
-                    "where SQLite loses data; use a local disk, or PostgreSQL for several machines";
-                let mount = mount.display();
-                (path, format!(" is on a network file system ({kind} at {mount}), {what}"))
-            }
-            OpenError::HardLinked { path, links } => {
-                let what = "and processes that use different names of one database lose each other's \
-                            data; remove the others, or make a copy";
-                (path, format!(" has {links} hard links, {what}"))
-            }
-            OpenError::NotADatabase { path } => {
-                (path, " is not a database; name a new file, or a store of tidegate".into())
-            }
-            OpenError::Damaged { path } => (path, " is damaged; restore it from a backup".into()),
-            OpenError::Foreign { path, application_id } => {
-                let id = match application_id {
-                    0 => String::new(),
-                    id => format!(" (application id {id:#010x})"),
-                };
-                (path, format!(" is a database of another program{id}; name a new file"))
-            }
-            OpenError::Newer { path, found, known } => {
-                let what = "use the version of tidegate that has written it, or a later";
-                let known = format!("and this program knows versions up to {known}");
-                (path, format!(" has schema version {found}, {known}; {what}"))
-            }
-            OpenError::Busy { path, waited } => {
-                (path, format!(" was kept locked by another process for {waited:?}; try again"))
-            }
-            OpenError::NoLog { path, mode } => {
-                let what = "and needs \"wal\"; use another file system";
-                (path, format!(" can only be used with journal mode \"{mode}\", {what}"))
-            }
-            OpenError::OldSqlite { found } => {
-                let what = "this program is linked with SQLite";
-                return write!(f, "{what} {found}, and needs 3.51.3 or later");
-            }
-            OpenError::Failed { path, source } => (path, format!(": {source}")),
-        };
-        write!(f, "{}{what}", path.display())
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            OpenError::NotAllowed { source, .. } => Some(source),
-            OpenError::Failed { source, .. } => Some(&**source),
-            _ => None,
-        }
-    }
 }
 
 /// A database that can be written.
@@ -246,7 +165,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Opened, OpenError> 
     }
     let turnstile = locks.turnstile().map_err(|error| opening.io(error))?;
     let inside = turnstile.enter(None);
-    opening.prepare(&connection)?;
+    opening.prepare(&connection, &place)?;
     drop(inside);
     let busy_timeout = options.busy_timeout;
     Ok(Opened { connection, place, turnstile, busy_timeout, points: None })
@@ -283,6 +202,18 @@ pub(crate) fn create_private(path: &Path) -> io::Result<()> {
 pub(crate) fn folder_of(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
+}
+
+/// Free bytes of the file system of a folder, where the system tells.
+#[cfg(unix)]
+fn find_free(folder: &Path) -> Option<u64> {
+    let system = rustix::fs::statvfs(folder).ok()?;
+    Some(system.f_bavail.saturating_mul(system.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn find_free(_: &Path) -> Option<u64> {
+    None
 }
 
 struct Opening<'o> {
@@ -352,7 +283,7 @@ impl Opening<'_> {
     }
 
     /// Sets what is to be set, and makes or brings up to date the schema.
-    fn prepare(&self, connection: &Connection) -> Result<(), OpenError> {
+    fn prepare(&self, connection: &Connection, place: &Place) -> Result<(), OpenError> {
         let text = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0));
         let mode = self.patiently(|| text("PRAGMA journal_mode = WAL"))?;
         if mode != "wal" {
@@ -393,7 +324,43 @@ impl Opening<'_> {
         // Whoever finds it up to date need not wait for those who write.
         match self.patiently(|| migrate::look(connection))? {
             Found::Ours(migrate::VERSION) => Ok(()),
-            _ => self.refuse(self.patiently(|| migrate::migrate(connection))?),
+            Found::Ours(1..) => {
+                self.check_room(place)?;
+                self.migrate_store(connection, place)?;
+                // What was moved is in the log. One who reads keeps it from being folded back here.
+                let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+                Ok(())
+            }
+            _ => self.migrate_store(connection, place),
+        }
+    }
+
+    /// Checks that there is room for as much again as the database has.
+    fn check_room(&self, place: &Place) -> Result<(), OpenError> {
+        let needed = fs::metadata(&place.path).map_err(|error| self.io(error))?.len();
+        match find_free(folder_of(&place.path)) {
+            Some(free) if free < needed => {
+                Err(OpenError::NoRoom { path: self.path.to_owned(), needed, free })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn migrate_store(&self, connection: &Connection, place: &Place) -> Result<(), OpenError> {
+        let progress = |progress: MigrationProgress| {
+            let MigrationProgress { done, total } = progress;
+            tracing::info!(path = %self.path.display(), done, total, "moving the tasks of an older store");
+            if let Some(MigrationHook(hook)) = &self.options.on_migration {
+                hook(progress);
+            }
+        };
+        let migration = Migration { locks: &place.locks, progress: &progress };
+        match self.patiently(|| migration.migrate(connection))? {
+            Migrated::Done(found) => self.refuse(found),
+            Migrated::Refused(OldWorker { number, name, pid }) => {
+                let path = self.path.to_owned();
+                Err(OpenError::OldWorker { path, worker: number, name, pid })
+            }
         }
     }
 

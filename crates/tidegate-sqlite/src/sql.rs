@@ -3,41 +3,52 @@
 //! A partial index serves a query only where the predicates agree to the letter; a test shows which
 //! index each [statement](crate::testing::list_statements) uses.
 
+use crate::columns::{ended_columns, live_columns};
 use rusqlite::{Connection, Statement};
-
-/// The columns of a task, in the order in which [`columns`](crate::columns) reads them.
-macro_rules! task_columns {
-    () => {
-        "key, idx, plan, lane, state, reason, fence, attempt, entries, recoveries, active, started, \
-         stopping, worker, since, due, begun_at, waits_since, waits_for, turn, ended_at, has_waits, \
-         behind, claim_order, run_id, workflow, priority, run_key, not_before, submitted_at, \
-         paused_at, cancelled, failing, outcome, run_ended_at, parent_task, open, awaited, retry_of"
-    };
-}
-
-/// What of a task changes, to be followed by what else is written.
-macro_rules! update_task {
-    () => {
-        "UPDATE task SET state = ?2, reason = ?3, fence = ?4, attempt = ?5, entries = ?6, \
-         recoveries = ?7, active = ?8, started = ?9, stopping = ?10, worker = ?11, since = ?12, \
-         due = ?13, begun_at = ?14, waits_since = ?15, waits_for = ?16, turn = ?17, gate = ?18, \
-         behind = ?19, claim_order = ?20, alarm = ?21, has_waits = ?22, ended_at = ?23"
-    };
-}
 
 /// The columns of a wait, in the order in which [`waits::read_wait`](crate::waits::read_wait) reads them.
 macro_rules! select_waits {
     () => {
-        "SELECT kind, name, occurrence, label, since, due, run, how, body, signal FROM wait"
+        "SELECT kind, name, occurrence, label, since, due, run, outcome, body, signal FROM wait"
     };
 }
 
-/// A record with the id of its run, to be followed by which ones.
-macro_rules! select_records {
+/// What of a live task changes, to be followed by what else is written.
+macro_rules! update_task {
     () => {
-        "SELECT record.seq, record.at, record.run, task.run_id, record.idx, record.what, \
-         record.reason, record.attempt, record.entry, record.worker, record.begun_at, \
-         record.active, record.error FROM record CROSS JOIN task ON task.key = record.run"
+        "UPDATE task SET request = ?2, fence = ?3, state = ?4, eligibility = ?5, is_plain = ?6, \
+         worker = ?7, claim_order = ?8, alarm = ?9, blocked_on = ?10, lifecycle = ?11"
+    };
+}
+
+/// First tasks with a condition on each row `t`, the last first, at most ?5: below ?2, of queue ?3 and
+/// workflow ?4, and only open ones if ?8 says so.
+macro_rules! runs {
+    ($live:literal, $ended:literal, $condition:literal) => {
+        concat!(
+            "SELECT ",
+            live_columns!(),
+            " FROM task AS t ",
+            $live,
+            " WHERE t.number < ?2 AND ",
+            $condition,
+            of_workflow!(),
+            " UNION ALL SELECT ",
+            ended_columns!(),
+            " FROM ended_task AS t ",
+            $ended,
+            " WHERE t.number < ?2 AND ",
+            $condition,
+            of_workflow!(),
+            " AND NOT ?8 ORDER BY 1 DESC LIMIT ?5"
+        )
+    };
+}
+
+macro_rules! of_workflow {
+    () => {
+        " AND (?3 IS NULL AND ?4 IS NULL OR t.task_group IN (SELECT number FROM task_group \
+         WHERE queue = ifnull(?3, queue) AND workflow = ifnull(?4, workflow)))"
     };
 }
 
@@ -55,114 +66,89 @@ macro_rules! queries {
 pub(crate) use queries;
 
 queries! {
-    /// The tasks from ?1 on and below ?2, at most ?3, with the columns for
-    /// its place, whether records were pruned, and the name of
-    /// the workflow.
-    STORED_TASKS = concat!(
-        "SELECT ",
-        task_columns!(),
-        ", gate, alarm, unrecorded, (SELECT name FROM workflow WHERE id = task.workflow) \
-         FROM task WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3"
-    );
-
-    /// What was recorded after ?1, at most ?2 rows; ?3 is nothing.
-    RECORDS = concat!(
-        select_records!(),
-        " WHERE ?3 IS NULL AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
-    );
-
-    /// The same of run ?3.
-    RECORDS_OF_RUN = concat!(
-        select_records!(),
-        " WHERE record.run = ?3 AND record.seq > ?1 ORDER BY record.seq LIMIT ?2"
-    );
-
-    /// All that was recorded of the runs from ?1 on and below ?2.
-    RECORDS_OF_RUNS = concat!(
-        select_records!(),
-        " WHERE record.run >= ?1 AND record.run < ?2 ORDER BY record.run, record.seq"
-    );
-
-    /// How many tasks are ready, not due, paused, behind a limit, waiting as rows, running. The second
+    /// How many tasks are ready, not due, paused, blocked on a limit, waiting as rows, running. The second
     /// half of the condition for rows that wait says nothing new; it is there, to the letter, so that the
     /// index is used and its rows are not looked at.
-    COUNTS = "SELECT (SELECT count(*) FROM task WHERE gate IN (0, 3) AND claim_order IS NOT NULL), \
-         (SELECT count(*) FROM task WHERE gate = 1 AND claim_order IS NOT NULL), \
-         (SELECT count(*) FROM task WHERE gate = 2 AND claim_order IS NOT NULL), \
-         (SELECT count(*) FROM task WHERE gate = 4 AND claim_order IS NOT NULL), \
+    COUNTS = "SELECT \
+         (SELECT count(*) FROM task WHERE eligibility IN (0, 3) AND claim_order IS NOT NULL), \
+         (SELECT count(*) FROM task WHERE eligibility = 1 AND claim_order IS NOT NULL), \
+         (SELECT count(*) FROM task WHERE eligibility = 2 AND claim_order IS NOT NULL), \
+         (SELECT count(*) FROM task WHERE eligibility = 4 AND claim_order IS NOT NULL), \
          (SELECT count(*) FROM task \
          WHERE worker IS NULL AND (worker IS NOT NULL OR state = 5)), \
          (SELECT count(*) FROM task WHERE worker IS NOT NULL)";
 
     /// Workers that own something: from one to the next, not through all that they own.
-    OWNERS = "WITH RECURSIVE owner (id) AS (\
+    OWNERS = "WITH RECURSIVE owner (number) AS (\
          SELECT (SELECT min(worker) FROM task WHERE worker IS NOT NULL) UNION ALL \
-         SELECT (SELECT min(worker) FROM task WHERE worker > owner.id) \
-         FROM owner WHERE owner.id IS NOT NULL) SELECT id FROM owner WHERE id IS NOT NULL";
+         SELECT (SELECT min(worker) FROM task WHERE worker > owner.number) \
+         FROM owner WHERE owner.number IS NOT NULL) SELECT number FROM owner WHERE number IS NOT NULL";
 
-    /// All lanes: number, queue, workflow, name, weight.
-    LANES = "SELECT lane.id, workflow.queue, workflow.name, lane.task, \
-         lane.weight FROM lane JOIN workflow ON workflow.id = lane.workflow \
-         ORDER BY workflow.queue, workflow.name, lane.task, lane.weight";
+    TASK_GROUPS = "SELECT number, queue, workflow, task, weight FROM task_group \
+         ORDER BY queue, workflow, task, weight";
 
-    /// Tasks of lane ?1 that are ready, up to ?2. For those behind limits all such are looked through:
-    /// that is asked only of lanes that no worker serves.
-    READY_IN_LANE = "SELECT count(*) FROM (SELECT 1 FROM task \
-         WHERE gate IN (0, 1, 2, 3) AND behind IS NULL AND lane = ?1 AND claim_order IS NOT NULL \
-         UNION ALL SELECT 1 FROM task WHERE gate = 4 AND lane = ?1 AND claim_order IS NOT NULL \
-         LIMIT ?2)";
+    /// Tasks of the group ?1 that are ready, up to ?2. Of those that are blocked on a limit all are
+    /// looked through: that is asked only of groups that no worker serves.
+    READY_IN_GROUP = "SELECT count(*) FROM (SELECT 1 FROM task \
+         WHERE eligibility IN (0, 1, 2, 3) AND blocked_on IS NULL AND task_group = ?1 \
+         AND claim_order IS NOT NULL UNION ALL SELECT 1 FROM task \
+         WHERE eligibility = 4 AND task_group = ?1 AND claim_order IS NOT NULL LIMIT ?2)";
 
-    /// The lane after ?3 that has tasks behind the gate ?1, or none, and the limit ?2.
-    NEXT_LANE = "SELECT min(lane) FROM task WHERE gate IS ?1 AND behind = ?2 \
-         AND lane > ?3 AND claim_order IS NOT NULL";
+    /// The group after ?3 that has tasks of the eligibility ?1, or none, that are blocked on the limit ?2.
+    NEXT_GROUP = "SELECT min(task_group) FROM task WHERE eligibility IS ?1 AND blocked_on = ?2 \
+         AND task_group > ?3 AND claim_order IS NOT NULL";
 
-    /// The first ?4 of them in the lane ?3.
-    BEHIND = "SELECT claim_order, key FROM task WHERE gate IS ?1 \
-         AND behind = ?2 AND lane = ?3 AND claim_order IS NOT NULL ORDER BY claim_order, key LIMIT ?4";
+    /// The first ?4 of them in the group ?3.
+    BLOCKED = "SELECT claim_order, number FROM task WHERE eligibility IS ?1 AND blocked_on = ?2 \
+         AND task_group = ?3 AND claim_order IS NOT NULL ORDER BY claim_order, number LIMIT ?4";
 
-    /// The payloads of kind ?3 of the tasks from ?1 on, below ?2.
-    PAYLOADS = "SELECT task, body FROM payload \
-         WHERE task >= ?1 AND task < ?2 AND kind = ?3 ORDER BY task";
+    /// The payloads beside tasks of kind ?3, from the task ?1 on, below ?2.
+    PAYLOADS = "SELECT task, body FROM payload WHERE task >= ?1 AND task < ?2 AND kind = ?3 ORDER BY task";
+    INPUTS = "SELECT task, body FROM payload WHERE task >= ?1 AND task < ?2 AND kind = ?3 \
+         UNION ALL SELECT number, input FROM task \
+         WHERE number >= ?1 AND number < ?2 AND input IS NOT NULL \
+         UNION ALL SELECT number, input FROM ended_task \
+         WHERE number >= ?1 AND number < ?2 AND input IS NOT NULL ORDER BY 1";
+    OUTPUTS = "SELECT task, body FROM payload WHERE task >= ?1 AND task < ?2 AND kind = ?3 \
+         UNION ALL SELECT number, output FROM ended_task \
+         WHERE number >= ?1 AND number < ?2 AND output IS NOT NULL ORDER BY 1";
 
     /// Limits that were declared, with each key that is in use or waited for, or with none: how much is in
     /// use, how many tasks wait. In no order, because SQLite would sort what an index has in order.
     LIMIT_STATES = "SELECT task_limit.name, at_once, rate, rate_per, \
          ifnull(limit_key.key, ''), \
-         ifnull((SELECT sum(units) FROM hold WHERE limit_key = limit_key.id), 0), \
-         (SELECT count(*) FROM task WHERE gate = 4 AND behind = limit_key.id \
+         ifnull(limit_key.in_use, 0), \
+         (SELECT count(*) FROM task WHERE eligibility = 4 AND blocked_on = limit_key.number \
           AND claim_order IS NOT NULL) + \
-         (SELECT count(*) FROM task WHERE gate IS NULL AND behind = limit_key.id \
+         (SELECT count(*) FROM task WHERE eligibility IS NULL AND blocked_on = limit_key.number \
           AND claim_order IS NOT NULL) \
          FROM task_limit LEFT JOIN limit_key ON limit_key.name = task_limit.name \
-         AND (EXISTS (SELECT 1 FROM hold WHERE limit_key = limit_key.id) \
-          OR EXISTS (SELECT 1 FROM task WHERE gate = 4 AND behind = limit_key.id \
+         AND (limit_key.in_use > 0 \
+          OR EXISTS (SELECT 1 FROM task WHERE eligibility = 4 AND blocked_on = limit_key.number \
            AND claim_order IS NOT NULL) \
-          OR EXISTS (SELECT 1 FROM task WHERE gate IS NULL AND behind = limit_key.id \
+          OR EXISTS (SELECT 1 FROM task WHERE eligibility IS NULL AND blocked_on = limit_key.number \
            AND claim_order IS NOT NULL))";
 
-    /// The number of the last task before ?1.
-    LAST_BEFORE = "SELECT max(key) FROM task WHERE key < ?1";
+    /// The last task below ?1.
+    LAST_TASK = "SELECT max(number) FROM (\
+         SELECT max(number) AS number FROM task WHERE number < ?1 UNION ALL \
+         SELECT max(number) FROM ended_task WHERE number < ?1)";
 
-    /// First tasks after ?1 and up to ?2, the last first, at most ?11: of queue ?3, workflow ?4, open if ?5,
-    /// begun by no task if ?6, or by one from ?9 on and below ?10; ?7 and ?8 are nothing.
-    RUNS = concat!(
-        "SELECT ",
-        task_columns!(),
-        " FROM task WHERE key > ?1 AND key <= ?2 AND run_id IS NOT NULL \
-         AND (?3 IS NULL AND ?4 IS NULL OR workflow IN (SELECT id FROM workflow \
-         WHERE queue = ifnull(?3, queue) AND name = ifnull(?4, name))) \
-         AND NOT (?5 AND outcome IS NOT NULL) AND NOT (?6 AND parent_task IS NOT NULL) AND ?7 IS ?8 \
-         AND (?9 IS NULL OR parent_task >= ?9 AND parent_task < ?10) ORDER BY key DESC LIMIT ?11"
+    /// First tasks after ?1; ?6 and ?7 are nothing.
+    RUNS = runs!("", "", "t.number > ?1 AND t.run_id IS NOT NULL AND ?6 IS ?7");
+
+    /// The same of runs with ids from ?6 to ?7, wherever they stand.
+    RUNS_BY_ID = runs!(
+        "INDEXED BY task_run_id",
+        "INDEXED BY ended_task_run_id",
+        "?1 IS NOT NULL AND t.run_id >= ?6 AND t.run_id <= ?7"
     );
 
-    /// In place of `?7 IS ?8`: whether a run has an id from ?7 to ?8.
-    HAS_ID = "key IN (SELECT key FROM task WHERE run_id >= ?7 AND run_id <= ?8)";
-
-    /// The number of the run with id ?1, and its outcome if it has ended.
-    OUTCOME = "SELECT key, iif(run_ended_at IS NULL, NULL, outcome) FROM task WHERE run_id = ?1";
+    LIVE_RUN = "SELECT number FROM task WHERE run_id = ?1";
+    ENDED_RUN = "SELECT number, run FROM ended_task WHERE run_id = ?1";
 
     /// All workers: number, name, when enlisted, slots.
-    WORKERS = "SELECT id, name, started_at, slots FROM worker ORDER BY id";
+    WORKERS = "SELECT number, name, started_at, slots FROM worker ORDER BY number";
 }
 
 macro_rules! statements {
@@ -188,10 +174,10 @@ macro_rules! statements {
 statements! {
     /// The statements that find names by their numbers, on any connection.
     CatalogStatements:
-    plan = "SELECT body FROM plan WHERE id = ?1";
-    workflow = "SELECT queue FROM workflow WHERE id = ?1";
-    limit_key = "SELECT name, key FROM limit_key WHERE id = ?1";
-    find_limit_key = "SELECT id FROM limit_key WHERE name = ?1 AND key = ?2";
+    plan = "SELECT body FROM plan WHERE number = ?1";
+    task_group = "SELECT queue, workflow, task, weight FROM task_group WHERE number = ?1";
+    limit_key = "SELECT name, key FROM limit_key WHERE number = ?1";
+    find_limit = "SELECT number FROM limit_key WHERE name = ?1 AND key = ?2";
 }
 
 statements! {
@@ -200,83 +186,94 @@ statements! {
     /// Another number than before: another connection has written.
     data_version = "PRAGMA data_version";
 
-    find = "SELECT key FROM task WHERE run_id = ?1";
-    find_key = "SELECT run_key.run FROM workflow JOIN run_key ON run_key.workflow = workflow.id \
-                WHERE workflow.queue = ?1 AND workflow.name = ?2 AND run_key.key = ?3";
-    task = concat!("SELECT ", task_columns!(), " FROM task WHERE key = ?1");
-    tasks = concat!("SELECT ", task_columns!(), " FROM task WHERE key >= ?1 AND key < ?2 \
-                     ORDER BY key");
-    due = "SELECT key FROM task WHERE alarm <= ?1 ORDER BY alarm, key LIMIT ?2";
+    run_id = "SELECT number FROM task WHERE run_id = ?1 UNION ALL \
+              SELECT number FROM ended_task WHERE run_id = ?1";
+    run_key = "SELECT run FROM run_key WHERE queue = ?1 AND workflow = ?2 AND key = ?3";
+    task = concat!("SELECT ", live_columns!(), " FROM task AS t WHERE t.number = ?1");
+    ended_task = concat!("SELECT ", ended_columns!(), " FROM ended_task AS t WHERE t.number = ?1");
+    tasks = concat!(
+        "SELECT ", live_columns!(), " FROM task AS t WHERE t.number >= ?1 AND t.number < ?2 \
+         UNION ALL SELECT ", ended_columns!(), " FROM ended_task AS t \
+         WHERE t.number >= ?1 AND t.number < ?2 ORDER BY 1"
+    );
+    due = "SELECT number FROM task WHERE alarm <= ?1 ORDER BY alarm, number LIMIT ?2";
     next_alarm = "SELECT min(alarm) FROM task WHERE alarm IS NOT NULL";
-    owned = "SELECT key, idx, fence, turn, stopping IS NOT NULL FROM task WHERE worker = ?1 \
-             ORDER BY key LIMIT ?2";
-    /// One lane behind a gate, from a place on.
-    ready = "SELECT claim_order, key FROM task WHERE gate = ?1 AND behind IS NULL AND lane = ?2 \
-             AND claim_order IS NOT NULL AND (claim_order, key) > (?3, ?4) \
-             ORDER BY claim_order, key LIMIT ?5";
-    /// Whether there is something behind a gate.
-    any_behind = "SELECT 1 FROM task WHERE gate = ?1 AND claim_order IS NOT NULL LIMIT 1";
+    owned = "SELECT number, idx, fence, request, lifecycle FROM task WHERE worker = ?1 \
+             ORDER BY number LIMIT ?2";
+    /// One group with an eligibility, from a place on.
+    ready = "SELECT claim_order, number FROM task WHERE eligibility = ?1 AND blocked_on IS NULL \
+             AND task_group = ?2 AND claim_order IS NOT NULL AND (claim_order, number) > (?3, ?4) \
+             ORDER BY claim_order, number LIMIT ?5";
+    /// Whether there is a task with an eligibility.
+    any_ready = "SELECT 1 FROM task WHERE eligibility = ?1 AND claim_order IS NOT NULL LIMIT 1";
     payload = "SELECT body FROM payload WHERE task = ?1 AND kind = ?2";
+    input = "SELECT coalesce((SELECT input FROM task WHERE number = ?1), \
+             (SELECT input FROM ended_task WHERE number = ?1))";
+    output = "SELECT output FROM ended_task WHERE number = ?1 AND output IS NOT NULL";
 
-    last_task = "SELECT max(ifnull((SELECT max(key) FROM task), 0), \
-                 ifnull((SELECT number FROM used WHERE name = 'task'), 0))";
-    last_record = "SELECT max(ifnull((SELECT max(seq) FROM record), 0), \
-                   ifnull((SELECT number FROM used WHERE name = 'record'), 0))";
+    last_task = "SELECT max(ifnull((SELECT max(number) FROM task), 0), \
+                 ifnull((SELECT max(number) FROM ended_task), 0), \
+                 ifnull((SELECT number FROM id_high_water WHERE name = 'task'), 0))";
+    last_record = "SELECT max(ifnull((SELECT max(number) FROM record), 0), \
+                   ifnull((SELECT max(record) FROM ended_task WHERE record IS NOT NULL), 0), \
+                   ifnull((SELECT number FROM id_high_water WHERE name = 'record'), 0))";
+    last_run = "SELECT ifnull((SELECT number FROM id_high_water WHERE name = 'run'), 0)";
 
     waits = concat!(select_waits!(), " WHERE task = ?1 ORDER BY kind, name, occurrence");
     wait = concat!(select_waits!(), " WHERE task = ?1 AND kind = ?2 AND name = ?3 \
                    AND occurrence = ?4");
     signal_waits = "SELECT since, task, occurrence FROM wait WHERE run = ?1 AND kind = ?2 \
-                    AND name = ?3 AND how IS NULL ORDER BY since, task, occurrence LIMIT ?4";
+                    AND name = ?3 AND outcome IS NULL ORDER BY since, task, occurrence LIMIT ?4";
     run_waits = "SELECT task, kind, name, occurrence FROM wait WHERE run = ?1 \
-                 AND kind IN (?2, ?3) AND how IS NULL";
+                 AND kind IN (?2, ?3) AND outcome IS NULL";
     waited_by = "SELECT task, kind, name, occurrence, run FROM wait WHERE task >= ?1 AND task < ?2 AND kind IN (?3, ?4) \
-                 AND how IS NULL AND run IS NOT NULL";
+                 AND outcome IS NULL AND run IS NOT NULL";
     last_signal = "SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'signal'";
     was_sent = "SELECT 1 FROM signal WHERE run = ?1 AND id = ?2";
-    signals = "SELECT seq, body FROM signal WHERE run = ?1 AND name = ?2 \
-               AND taken_by IS NULL ORDER BY seq LIMIT ?3";
+    signals = "SELECT number, body FROM signal WHERE run = ?1 AND name = ?2 \
+               AND taken_by IS NULL ORDER BY number LIMIT ?3";
 
     limit = "SELECT name, at_once, rate, rate_per FROM task_limit WHERE name = ?1";
-    limit_row = "SELECT (SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = ?1), \
-                 (SELECT ifnull(sum(units), 0) FROM begun WHERE limit_key = ?1), \
-                 (SELECT max(at) FROM begun WHERE limit_key = ?1), \
-                 alarm FROM limit_key WHERE id = ?1";
+    limit_row = "SELECT in_use, window_sum, overtaken_task, overtakes, alarm FROM limit_key \
+                 WHERE number = ?1";
     holds = "SELECT limit_key, units, since FROM hold WHERE task = ?1";
-    begun = "SELECT at, units FROM begun WHERE limit_key = ?1 AND at > ?2 ORDER BY at LIMIT ?3";
-    next_lane = NEXT_LANE;
-    behind = BEHIND;
-    keys_behind = "SELECT id FROM limit_key WHERE name = ?1 AND (EXISTS (SELECT 1 FROM task \
-                   WHERE gate = 4 AND behind = limit_key.id AND claim_order IS NOT NULL) \
-                   OR EXISTS (SELECT 1 FROM task WHERE gate IS NULL AND behind = limit_key.id \
-                   AND claim_order IS NOT NULL)) ORDER BY key";
+    rate_events = "SELECT at, units FROM rate_event WHERE limit_key = ?1 AND at > ?2 \
+                   ORDER BY at LIMIT ?3";
+    newest_event = "SELECT max(at) FROM rate_event WHERE limit_key = ?1";
+    next_group = NEXT_GROUP;
+    blocked = BLOCKED;
+    blocked_keys = "SELECT number FROM limit_key WHERE name = ?1 AND (EXISTS (SELECT 1 FROM task \
+                    WHERE eligibility = 4 AND blocked_on = limit_key.number \
+                    AND claim_order IS NOT NULL) OR EXISTS (SELECT 1 FROM task \
+                    WHERE eligibility IS NULL AND blocked_on = limit_key.number \
+                    AND claim_order IS NOT NULL)) ORDER BY key";
     first_limit_alarm = "SELECT min(alarm) FROM limit_key WHERE alarm IS NOT NULL";
-    due_limits = "SELECT id FROM limit_key WHERE alarm <= ?1 ORDER BY alarm, id LIMIT ?2";
+    due_limits = "SELECT number FROM limit_key WHERE alarm <= ?1 ORDER BY alarm, number LIMIT ?2";
 
     open_pauses = "SELECT scope, name FROM pause WHERE unpaused_at IS NULL AND scope > 0";
     pause_start = "SELECT paused_at FROM pause WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
     pauses = "SELECT paused_at, unpaused_at FROM pause WHERE scope = ?1 AND name = ?2 \
               AND paused_at < ?4 AND ifnull(unpaused_at, ?4) > ?3";
 
-    last_lane = "SELECT ifnull(max(id), 0) FROM lane";
-    /// The lanes that a worker serves, behind one.
-    worker_lanes = "SELECT lane.id, workflow.queue, lane.weight FROM worker_queue \
-                    CROSS JOIN workflow ON workflow.queue = worker_queue.queue \
-                    CROSS JOIN lane ON lane.workflow = workflow.id \
-                    CROSS JOIN worker ON worker.id = worker_queue.worker \
-                    WHERE worker_queue.worker = ?1 AND lane.id > ?2 AND (worker.knows_all OR \
-                    EXISTS (SELECT 1 FROM worker_knows WHERE worker_knows.worker = ?1 \
-                    AND worker_knows.workflow = workflow.name AND worker_knows.task = lane.task))";
+    last_group = "SELECT ifnull(max(number), 0) FROM task_group";
+    /// The groups that a worker serves, after one.
+    served_groups = "SELECT task_group.number, task_group.queue, task_group.weight FROM worker_queue \
+                     CROSS JOIN task_group ON task_group.queue = worker_queue.queue \
+                     CROSS JOIN worker ON worker.number = worker_queue.worker \
+                     WHERE worker_queue.worker = ?1 AND task_group.number > ?2 \
+                     AND (worker.knows_all OR EXISTS (SELECT 1 FROM worker_task \
+                     WHERE worker_task.worker = ?1 AND worker_task.workflow = task_group.workflow \
+                     AND worker_task.task = task_group.task))";
 
-    words = "SELECT task FROM word WHERE worker = ?1 ORDER BY task";
-    /// Workers for whom there are words.
-    have_words = "SELECT id FROM worker WHERE EXISTS \
-                  (SELECT 1 FROM word WHERE word.worker = worker.id)";
+    notifications = "SELECT task FROM notification WHERE worker = ?1 ORDER BY task";
+    /// Workers for whom there are notifications.
+    notified_workers = "SELECT number FROM worker WHERE EXISTS \
+                        (SELECT 1 FROM notification WHERE notification.worker = worker.number)";
 
-    workers = "SELECT id FROM worker";
+    workers = "SELECT number FROM worker";
     worker_queues = "SELECT queue FROM worker_queue WHERE worker = ?1";
-    worker = "SELECT knows_all, slots FROM worker WHERE id = ?1";
-    worker_knows = "SELECT workflow, task FROM worker_knows WHERE worker = ?1";
+    worker = "SELECT knows_all, slots FROM worker WHERE number = ?1";
+    worker_tasks = "SELECT workflow, task FROM worker_task WHERE worker = ?1";
 }
 
 statements! {
@@ -288,66 +285,80 @@ statements! {
     /// How long the log is, in pages.
     log_size = "PRAGMA wal_checkpoint(NOOP)";
 
-    add_key = "INSERT INTO run_key (workflow, key, run) VALUES (?1, ?2, ?3)";
-
-    insert = "INSERT INTO task (key, state, reason, fence, attempt, entries, recoveries, active, \
-              started, stopping, worker, since, due, begun_at, waits_since, waits_for, turn, gate, \
-              behind, claim_order, alarm, has_waits, ended_at, paused_at, cancelled, failing, \
-              outcome, run_ended_at, open, awaited, idx, plan, lane, run_id, workflow, priority, \
-              run_key, not_before, submitted_at, parent_task, retry_of) \
-              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
-              ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, \
-              ?35, ?36, ?37, ?38, ?39, ?40, ?41)";
-    update = concat!(update_task!(), " WHERE key = ?1");
+    insert_task = "INSERT INTO task (number, request, fence, state, eligibility, is_plain, worker, \
+                   claim_order, alarm, blocked_on, lifecycle, run, plan, task_group, queue, weight, \
+                   idx, run_id, run_number, input) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
+                   ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+    update_task = concat!(update_task!(), " WHERE number = ?1");
     /// The first task of a run, with what of the run changes.
-    update_first = concat!(update_task!(), ", paused_at = ?24, cancelled = ?25, failing = ?26, \
-                           outcome = ?27, run_ended_at = ?28, open = ?29, awaited = ?30 \
-                           WHERE key = ?1");
-    keep = "INSERT OR REPLACE INTO payload (task, kind, body) VALUES (?1, ?2, ?3)";
-    record = "INSERT INTO record (seq, at, run, idx, what, reason, attempt, entry, worker, \
-              begun_at, active, error) \
-              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    update_first = concat!(update_task!(), ", run = ?12 WHERE number = ?1");
+    /// A row that has become final; it is then deleted where it was.
+    move_ended = "INSERT INTO ended_task (number, request, fence, plan, task_group, idx, state, \
+                  record, record_kind, ended_at, lifecycle, ending, run_id, run_number, \
+                  run_ended_at, run, input, output) SELECT number, ?2, ?3, plan, task_group, idx, \
+                  ?4, ?5, ?6, ?7, ?8, ?9, run_id, run_number, ?10, ?11, input, ?12 \
+                  FROM task WHERE number = ?1";
+    delete_task = "DELETE FROM task WHERE number = ?1";
+    /// A final row that a repair changes.
+    update_ended = "UPDATE ended_task SET request = ?2, fence = ?3, state = ?4, ended_at = ?7, \
+                    lifecycle = ?8, run_ended_at = ?10, run = ?11, output = ifnull(?12, output) \
+                    WHERE number = ?1";
+    /// A row that is final from its beginning.
+    insert_ended = "INSERT INTO ended_task (number, request, fence, state, record, record_kind, \
+                    ended_at, lifecycle, ending, run_ended_at, run, output, plan, task_group, idx, \
+                    run_id, run_number, input) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
+                    ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+    insert_key = "INSERT INTO run_key (queue, workflow, key, run) VALUES (?1, ?2, ?3, ?4)";
+    insert_record = "INSERT INTO record (number, at, run, idx, kind, reason, attempt, entry, worker, \
+                     begun_at, active, error) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    put_payload = "INSERT OR REPLACE INTO payload (task, kind, body) VALUES (?1, ?2, ?3)";
+    set_high_water = "INSERT INTO id_high_water (name, number) VALUES (?1, ?2) \
+                      ON CONFLICT (name) DO UPDATE SET number = max(number, ?2)";
 
     put_wait = "INSERT OR REPLACE INTO wait (task, kind, name, occurrence, label, since, due, run, \
-                how, body, signal) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-    drop_wait = "DELETE FROM wait WHERE task = ?1 AND kind = ?2 AND name = ?3 AND occurrence = ?4";
-    add_signal = "INSERT INTO signal (seq, id, run, name, body, sent_at, taken_by) \
-                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    take_signal = "UPDATE signal SET taken_by = ?2 WHERE seq = ?1";
+                outcome, body, signal) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    delete_wait = "DELETE FROM wait WHERE task = ?1 AND kind = ?2 AND name = ?3 AND occurrence = ?4";
+    insert_signal = "INSERT INTO signal (number, id, run, name, body, sent_at, taken_by) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    take_signal = "UPDATE signal SET taken_by = ?2 WHERE number = ?1";
 
     set_limit = "INSERT INTO task_limit (name, at_once, rate, rate_per, most) \
                  VALUES (?1, ?2, ?3, ?4, ?2) ON CONFLICT (name) DO UPDATE SET \
                  at_once = ?2, rate = ?3, rate_per = ?4, most = max(most, ?2)";
-    add_limit_key = "INSERT INTO limit_key (name, key) VALUES (?1, ?2)";
-    hold = "INSERT OR REPLACE INTO hold (task, limit_key, units, since) VALUES (?1, ?2, ?3, ?4)";
-    let_go = "DELETE FROM hold WHERE task = ?1 AND limit_key = ?2";
-    note_begun = "INSERT INTO begun (limit_key, at, units) VALUES (?1, ?2, ?3) \
-                  ON CONFLICT (limit_key, at) DO UPDATE SET units = units + ?3";
-    forget_begun = "DELETE FROM begun WHERE limit_key = ?1 AND at BETWEEN ?2 AND ?3";
-    set_limit_alarm = "UPDATE limit_key SET alarm = ?2 WHERE id = ?1";
+    add_limit = "INSERT INTO limit_key (name, key) VALUES (?1, ?2)";
+    put_hold = "INSERT OR REPLACE INTO hold (task, limit_key, units, since) VALUES (?1, ?2, ?3, ?4)";
+    delete_hold = "DELETE FROM hold WHERE task = ?1 AND limit_key = ?2";
+    add_rate_event = "INSERT INTO rate_event (limit_key, at, units) VALUES (?1, ?2, ?3) \
+                      ON CONFLICT (limit_key, at) DO UPDATE SET units = units + ?3";
+    forget_rate_events = "DELETE FROM rate_event WHERE limit_key = ?1 AND at BETWEEN ?2 AND ?3";
+    set_limit_row = "UPDATE limit_key SET in_use = ?2, window_sum = ?3, overtaken_task = ?4, \
+                     overtakes = ?5, alarm = ?6 WHERE number = ?1";
 
-    pause = "INSERT INTO pause (scope, name, paused_at) VALUES (?1, ?2, ?3) \
-             ON CONFLICT (scope, name) WHERE unpaused_at IS NULL DO NOTHING";
-    unpause = "UPDATE pause SET unpaused_at = max(?3, paused_at) \
-               WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
+    begin_pause = "INSERT INTO pause (scope, name, paused_at) VALUES (?1, ?2, ?3) \
+                   ON CONFLICT (scope, name) WHERE unpaused_at IS NULL DO NOTHING";
+    end_pause = "UPDATE pause SET unpaused_at = max(?3, paused_at) \
+                 WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
 
-    find_plan = "SELECT id, body FROM plan WHERE hash = ?1";
-    add_plan = "INSERT INTO plan (hash, body) VALUES (?1, ?2)";
-    find_workflow = "SELECT id FROM workflow WHERE queue = ?1 AND name = ?2";
-    add_workflow = "INSERT INTO workflow (queue, name) VALUES (?1, ?2)";
-    find_lane = "SELECT id FROM lane WHERE workflow = ?1 AND task = ?2 AND weight = ?3";
-    add_lane = "INSERT INTO lane (workflow, task, weight) VALUES (?1, ?2, ?3)";
+    find_plan = "SELECT number, body FROM plan WHERE hash = ?1";
+    add_plan = "INSERT INTO plan (hash, tasks, body) VALUES (?1, ?2, ?3)";
+    find_queue = "SELECT number FROM queue WHERE name = ?1";
+    add_queue = "INSERT INTO queue (name) VALUES (?1)";
+    find_group = "SELECT number FROM task_group WHERE queue = ?1 AND workflow = ?2 AND task = ?3 \
+                  AND weight = ?4";
+    add_group = "INSERT INTO task_group (queue, workflow, task, weight) VALUES (?1, ?2, ?3, ?4)";
 
-    leave_word = "INSERT OR IGNORE INTO word (worker, task) VALUES (?1, ?2)";
-    drop_words = "DELETE FROM word WHERE worker = ?1";
+    notify_worker = "INSERT OR IGNORE INTO notification (worker, task) VALUES (?1, ?2)";
+    take_notifications = "DELETE FROM notification WHERE worker = ?1";
 
-    enlist = "INSERT INTO worker (name, started_at, slots, knows_all) VALUES (?1, ?2, ?3, ?4)";
+    add_worker = "INSERT INTO worker (id, name, started_at, slots, knows_all, pid, host, boot_id) \
+                  VALUES (random() & 9223372036854775807, ?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     add_worker_queue = "INSERT OR IGNORE INTO worker_queue (worker, queue) VALUES (?1, ?2)";
-    add_worker_knows = "INSERT OR IGNORE INTO worker_knows (worker, workflow, task) \
-                        VALUES (?1, ?2, ?3)";
-    forget = "DELETE FROM worker WHERE id = ?1";
+    add_worker_task = "INSERT OR IGNORE INTO worker_task (worker, workflow, task) \
+                       VALUES (?1, ?2, ?3)";
+    forget_worker = "DELETE FROM worker WHERE number = ?1";
     forget_queues = "DELETE FROM worker_queue WHERE worker = ?1";
-    forget_knows = "DELETE FROM worker_knows WHERE worker = ?1";
+    forget_tasks = "DELETE FROM worker_task WHERE worker = ?1";
 }
 
 #[cfg(test)]

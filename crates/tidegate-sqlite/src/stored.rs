@@ -1,60 +1,66 @@
 //! Rows as they are stored, in ranges, damaged ones too: audit and repair compare them.
 
-use crate::catalog::{BoundedMap, NAMES_MAX};
-use crate::columns::{read_life, read_record, read_task};
+use crate::columns::{
+    TASK_COLUMNS, ended_columns, is_packed_row, live_columns, read_place, read_task,
+};
 use crate::error::Error;
-use crate::fetch::{Fetch, read_at};
+use crate::fetch::{FromColumns, read_at};
 use crate::loader::RowLoader;
-use crate::sql::{RECORDS_OF_RUNS, STORED_TASKS, queries};
+use crate::records::{RECORDS_OF_RUNS, read_record};
+use crate::sql::queries;
 use crate::waits::read_wait;
 use rusqlite::Row as Columned;
 use std::ops::Range;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::limit::{Hold, LimitKey, LimitRow};
-use tidegate_core::rows::{Columns, Corrupt, Gate, Place};
+use tidegate_core::rows::Corrupt;
 use tidegate_core::store::{RunKey, TaskKey};
 use tidegate_core::want::{
-    AuditWant, FiledKey, FiledTask, Loaded, SideTable, StoredLimit, StoredTask, TaskGroup,
+    AuditWant, FiledKey, FiledTask, Loaded, SideTable, StoredLimit, StoredTask,
 };
 
 queries! {
-    GROUP = "SELECT workflow.queue, workflow.name, lane.task, lane.weight FROM lane \
-         JOIN workflow ON workflow.id = lane.workflow WHERE lane.id = ?1";
+    /// The tasks from ?1 on and below ?2, at most ?3, and whether records of their runs were pruned.
+    STORED_TASKS = concat!(
+        "SELECT ", live_columns!(), ", NULL FROM task AS t WHERE t.number >= ?1 AND t.number < ?2 \
+         UNION ALL SELECT ", ended_columns!(), ", t.is_unrecorded FROM ended_task AS t \
+         WHERE t.number >= ?1 AND t.number < ?2 ORDER BY 1 LIMIT ?3"
+    );
 
     /// Of values as much as tells whether there is one that makes sense.
-    WAITS = "SELECT kind, name, occurrence, label, since, due, run, how, \
+    WAITS = "SELECT kind, name, occurrence, label, since, due, run, outcome, \
          substr(body, 1, 16), signal, task FROM wait WHERE task >= ?1 AND task < ?2 ORDER BY task";
 
     HOLDS = "SELECT hold.task, hold.units, hold.since, limit_key.name, limit_key.key \
-         FROM hold CROSS JOIN limit_key ON limit_key.id = hold.limit_key \
+         FROM hold CROSS JOIN limit_key ON limit_key.number = hold.limit_key \
          WHERE hold.task >= ?1 AND hold.task < ?2 ORDER BY hold.task";
 
-    SIGNALS = "SELECT seq, run, name, taken_by FROM signal WHERE seq >= ?1 ORDER BY seq LIMIT ?2";
+    SIGNALS = "SELECT number, run, name, taken_by FROM signal WHERE number >= ?1 \
+         ORDER BY number LIMIT ?2";
 
-    LIMIT_KEYS = "SELECT id, name, key, alarm, \
-         (SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = limit_key.id), \
-         (SELECT count(*) FROM hold WHERE limit_key = limit_key.id), \
-         (SELECT ifnull(sum(units), 0) FROM begun WHERE limit_key = limit_key.id), \
+    LIMIT_KEYS = "SELECT in_use, window_sum, overtaken_task, overtakes, alarm, number, name, key, \
+         (SELECT ifnull(sum(units), 0) FROM hold WHERE limit_key = limit_key.number), \
+         (SELECT count(*) FROM hold WHERE limit_key = limit_key.number), \
+         (SELECT ifnull(sum(units), 0) FROM rate_event WHERE limit_key = limit_key.number), \
          (SELECT most FROM task_limit WHERE task_limit.name = limit_key.name) \
-         FROM limit_key WHERE id >= ?1 ORDER BY id LIMIT ?2";
+         FROM limit_key WHERE number >= ?1 ORDER BY number LIMIT ?2";
 
     /// Keys from the queue ?1, the workflow ?2 and the key ?3 on, if they are of run ?4 or that is nothing.
-    KEYS = "SELECT workflow.queue, workflow.name, run_key.key, run_key.run FROM workflow \
-         CROSS JOIN run_key ON run_key.workflow = workflow.id \
-         AND run_key.key >= iif((workflow.queue, workflow.name) = (?1, ?2), ?3, '') \
-         WHERE (workflow.queue, workflow.name) >= (?1, ?2) AND run_key.run = ifnull(?4, run_key.run) \
-         ORDER BY workflow.queue, workflow.name, run_key.key LIMIT ?5";
+    KEYS = "SELECT queue, workflow, key, run FROM run_key \
+         WHERE (queue, workflow, key) >= (?1, ?2, ?3) AND run = ifnull(?4, run) \
+         ORDER BY queue, workflow, key LIMIT ?5";
 
     PAUSED_RUNS = "SELECT DISTINCT name FROM pause WHERE scope = 0 AND name >= ?1 \
          ORDER BY name LIMIT ?2";
 
-    WORDS = "SELECT worker, task FROM word WHERE (worker, task) >= (?1, ?2) \
+    NOTIFICATIONS = "SELECT worker, task FROM notification WHERE (worker, task) >= (?1, ?2) \
          ORDER BY worker, task LIMIT ?3";
 
-    READY_ALIKE = "SELECT key FROM task WHERE gate IN (0, 3) AND behind IS NULL \
-         AND lane = (SELECT lane FROM task WHERE key = ?1) AND claim_order IS NOT NULL LIMIT ?2";
+    READY_ALIKE = "SELECT number FROM task WHERE eligibility IN (0, 3) AND blocked_on IS NULL \
+         AND task_group = (SELECT task_group FROM task WHERE number = ?1) \
+         AND claim_order IS NOT NULL LIMIT ?2";
 
-    PRUNED = "SELECT run, upto FROM doomed ORDER BY run";
+    PRUNED = "SELECT run, upto FROM pruning ORDER BY run";
 }
 
 /// A table, and the column that names what its rows belong to.
@@ -63,15 +69,15 @@ pub(crate) fn side_table(table: SideTable) -> (&'static str, &'static str) {
         SideTable::Payloads => ("payload", "task"),
         SideTable::Waits => ("wait", "task"),
         SideTable::Holds => ("hold", "task"),
-        SideTable::NotifiedTasks => ("word", "task"),
+        SideTable::NotifiedTasks => ("notification", "task"),
         SideTable::Records => ("record", "run"),
         SideTable::Signals => ("signal", "run"),
         SideTable::Keys => ("run_key", "run"),
         SideTable::LimitHolds => ("hold", "limit_key"),
-        SideTable::RateEvents => ("begun", "limit_key"),
+        SideTable::RateEvents => ("rate_event", "limit_key"),
         SideTable::WorkerQueues => ("worker_queue", "worker"),
-        SideTable::WorkerTasks => ("worker_knows", "worker"),
-        SideTable::NotifiedWorkers => ("word", "worker"),
+        SideTable::WorkerTasks => ("worker_task", "worker"),
+        SideTable::NotifiedWorkers => ("notification", "worker"),
     }
 }
 
@@ -104,7 +110,8 @@ impl RowLoader<'_> {
             }
             AuditWant::Records(runs) => {
                 let runs = (runs.start.0, runs.end.0);
-                let read = |row: &Columned<'_>| unless_damaged(read_record(row));
+                let read =
+                    |row: &Columned<'_>| unless_damaged(read_record(row)).map(Option::flatten);
                 let records = self.prepare_rare(RECORDS_OF_RUNS)?.query_and_then(runs, read)?;
                 Loaded::Records(records.filter_map(Result::transpose).collect::<Result<_, _>>()?)
             }
@@ -115,10 +122,8 @@ impl RowLoader<'_> {
                 Loaded::StoredLimits(self.stored_limits(*from, *max)?)
             }
             AuditWant::Limit(limit) => {
-                Loaded::StoredLimits(match self.catalog.find_limit_id(limit)? {
-                    Some(id) => self.stored_limits(id, 1)?,
-                    None => Vec::new(),
-                })
+                let id = self.catalog.find_limit_id(limit)?;
+                Loaded::StoredLimits(id.map_or(Ok(Vec::new()), |id| self.stored_limits(id, 1))?)
             }
             AuditWant::Keys { from: FiledKey { queue, workflow, key }, run, max } => {
                 let from = (&**queue, workflow, key, run.map(|run| run.0), max);
@@ -133,7 +138,7 @@ impl RowLoader<'_> {
             }
             AuditWant::Notifications { from: (worker, task), max } => {
                 let from = (worker.0 as i64, task.0, max);
-                Loaded::StoredNotifications(self.fetch_rare(WORDS, from)?)
+                Loaded::StoredNotifications(self.fetch_rare(NOTIFICATIONS, from)?)
             }
             AuditWant::KnownWorkers => {
                 Loaded::WorkerIds(self.known_workers()?.iter().copied().collect())
@@ -157,41 +162,45 @@ impl RowLoader<'_> {
     }
 
     fn stored_limits(&mut self, from: i64, max: u32) -> Result<Vec<StoredLimit>, Error> {
-        let limits = self.fetch_rare(LIMIT_KEYS, (from, max))?.into_iter();
-        let limits = limits.map(|(number, name, key, alarm, held, holders, begun, most)| {
-            let row = LimitRow { in_use: held, window_sum: begun, alarm, ..LimitRow::default() };
-            StoredLimit { number, key: LimitKey { name, key }, row, held, holders, begun, most }
-        });
-        Ok(limits.collect())
+        let limits = self.prepare_rare(LIMIT_KEYS)?.query_map((from, max), |row| {
+            let (name, key) = (read_at(row, 6)?, read_at(row, 7)?);
+            Ok(StoredLimit {
+                number: read_at(row, 5)?,
+                key: LimitKey { name, key },
+                row: LimitRow::from_columns(row)?,
+                held: read_at(row, 8)?,
+                holders: read_at(row, 9)?,
+                begun: read_at(row, 10)?,
+                most: read_at(row, 11)?,
+            })
+        })?;
+        Ok(limits.collect::<Result<_, _>>()?)
     }
 
     fn stored_tasks(&mut self, tasks: &Range<TaskKey>, max: u32) -> Result<Vec<StoredTask>, Error> {
         let RowLoader { catalog, connection, .. } = self;
-        let mut find_group = connection.prepare(GROUP)?;
-        let mut groups = BoundedMap::<i64, Option<TaskGroup>, NAMES_MAX>::default();
         let mut read_filed = |row: &Columned<'_>| {
             let stored = read_task(row, catalog)?;
-            let corrupt = || Error::Task { key: stored.key.0, source: Corrupt };
-            if read_life(row)? != Columns::from(&stored.life) {
-                return Err(corrupt());
+            if !is_packed_row(row, &stored)? {
+                return Err(Error::Task { key: stored.key.0, source: Corrupt });
             }
-            let group = groups
-                .find_or_load(read_at(row, 3)?, |lane| Ok(find_group.fetch_first([lane])?))?;
-            let gate = read_at::<Option<u8>>(row, 39)?;
-            let gate = gate.map(|code| Gate::from_code(code).ok_or_else(corrupt)).transpose()?;
-            let behind = stored.behind.as_ref().map(|(limit, _)| limit.clone());
+            let group = match catalog.find_group(read_at(row, 4)?) {
+                Err(error) if !error.is_damage() => return Err(error),
+                group => group.ok().map(|group| (*group).clone()),
+            };
+            let workflow = group.as_ref().filter(|_| stored.head.is_some());
             Ok(FiledTask {
-                place: Place { gate, order: read_at(row, 23)?, alarm: read_at(row, 40)?, behind },
+                place: read_place(row, &stored)?,
+                workflow: workflow.map(|group| group.workflow.clone()),
                 row: stored,
                 group,
-                is_unrecorded: read_at::<Option<i64>>(row, 41)?.is_some(),
-                workflow: read_at(row, 42)?,
+                is_unrecorded: read_at::<Option<i64>>(row, TASK_COLUMNS)?.is_some(),
             })
         };
         let mut select = connection.prepare(STORED_TASKS)?;
         let stored = select.query_and_then((tasks.start.0, tasks.end.0, max), |row| {
             let key: TaskKey = read_at(row, 0)?;
-            let index = TaskIndex::from_u32(read_at(row, 1).unwrap_or_default());
+            let index = TaskIndex::from_u32(read_at(row, 5).unwrap_or_default());
             let content = match read_filed(row) {
                 Err(error) if !error.is_damage() => return Err(error),
                 filed => filed.map_err(|error| match error {

@@ -2,9 +2,9 @@
 //!
 //! They are asked for seldom, so their statements are prepared when they are needed.
 
-use crate::columns::{read_record, read_task};
+use crate::columns::read_task;
 use crate::error::Error;
-use crate::fetch::{Fetch, read_at};
+use crate::fetch::{Fetch, read_at, read_bytes};
 use crate::limits::read_limit;
 use crate::loader::RowLoader;
 use crate::sql;
@@ -12,21 +12,24 @@ use tidegate_core::RunId;
 use tidegate_core::graph::RunOutcome;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitState;
-use tidegate_core::rows::{Corrupt, Payload, view_run};
+use tidegate_core::packed::unpack_run;
+use tidegate_core::rows::{Corrupt, Payload, Row, view_run};
 use tidegate_core::store::{
-    Bytes, Counts, Knows, NewWorker, Record, RunKey, RunSummary, RunView, RunsPage, TaskKey,
-    UNSERVED_MAX, Unserved, WorkerView,
+    Bytes, Counts, Knows, NewWorker, RunSummary, RunView, RunsPage, TaskKey, UNSERVED_MAX,
+    Unserved, WorkerView,
 };
 use tidegate_core::want::TaskGroup;
 
-/// Tasks that are looked at in one transaction when runs are listed.
+/// Task numbers that are looked at in one transaction when runs are listed.
 const LIST_STEP: i64 = 50_000;
+
+/// First rows that are read in one transaction when runs are listed.
+const LIST_ROWS: i64 = 1_000;
 
 impl RowLoader<'_> {
     pub(crate) fn view_run(&mut self, id: RunId) -> Result<Option<RunView>, Error> {
         self.read_snapshot(|loader| {
-            let run = loader.sql.find.fetch_first([id.as_u128().to_be_bytes()])?;
-            let Some(run) = run else { return Ok(None) };
+            let Some(run) = loader.find_run(id)? else { return Ok(None) };
             let rows = loader.find_tasks(run)?;
             let count = rows.len() as u32;
             let errors = loader.list_payloads(TaskKey(run.0), count, Payload::Error)?;
@@ -40,31 +43,46 @@ impl RowLoader<'_> {
         runs: &[RunId],
     ) -> Result<Vec<(RunId, Option<RunOutcome>)>, Error> {
         self.read_snapshot(|loader| {
-            let find = loader.prepare_rare(sql::OUTCOME)?;
             let mut ended = Vec::new();
             for &id in runs {
-                match find.fetch_first([id.as_u128().to_be_bytes()])? {
-                    None => ended.push((id, None)),
-                    Some((_, None)) => {}
-                    Some((key, Some(code))) => {
-                        let corrupt = || Error::Task { key, source: Corrupt };
-                        ended.push((id, Some(RunOutcome::from_code(code).ok_or_else(corrupt)?)));
-                    }
+                let given = [id.as_u128().to_be_bytes()];
+                if let Some(outcome) = loader.find_outcome(id)? {
+                    ended.push((id, Some(outcome)));
+                } else if !loader.prepare_rare(sql::LIVE_RUN)?.exists(given)? {
+                    ended.push((id, None));
                 }
             }
             Ok(ended)
         })
     }
 
+    /// How a run has ended, if it has.
+    fn find_outcome(&mut self, run: RunId) -> Result<Option<RunOutcome>, Error> {
+        let find = self.prepare_rare(sql::ENDED_RUN)?;
+        let mut rows = find.query([run.as_u128().to_be_bytes()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let key = read_at(row, 0)?;
+        let damaged = |source| Error::Task { key, source };
+        let run = unpack_run(read_bytes(row, 1)?).map_err(damaged)?;
+        let (outcome, _) = run.ended.ok_or(Corrupt).map_err(damaged)?;
+        Ok(Some(outcome))
+    }
+
+    /// Runs from new to old.
     pub(crate) fn list_runs(&mut self, page: &RunsPage) -> Result<Vec<RunSummary>, Error> {
         let mut runs = Vec::new();
         let mut before = page.before.map_or(i64::MAX, |run| run.0);
-        // Step by step, each a transaction of its own: what is asked for may be rare.
-        while runs.len() < page.limit as usize
-            && let Some(next) =
-                self.read_snapshot(|loader| loader.list_runs_of_step(page, before, &mut runs))?
-        {
-            before = next;
+        // Step by step, each a transaction of its own: the runs that are asked for may be rare.
+        while runs.len() < page.limit as usize {
+            let step = self.read_snapshot(|loader| loader.read_first_rows(page, before))?;
+            let Some(RunStep { rows, next }) = step else { break };
+            let found = rows.iter().filter_map(Row::summarize_run);
+            let found = found.filter(|run| page.includes_run(run));
+            runs.extend(found.take(page.limit as usize - runs.len()));
+            match next {
+                Some(next) => before = next,
+                None => break,
+            }
         }
         Ok(runs)
     }
@@ -75,20 +93,13 @@ impl RowLoader<'_> {
         tasks: u32,
         kind: Payload,
     ) -> Result<Vec<(TaskKey, Bytes)>, Error> {
+        let select = match kind {
+            Payload::Input => sql::INPUTS,
+            Payload::Output => sql::OUTPUTS,
+            Payload::Inserts | Payload::Error | Payload::Item | Payload::Keys => sql::PAYLOADS,
+        };
         let end = first.0.saturating_add(tasks.into());
-        Ok(self.fetch_rare(sql::PAYLOADS, (first.0, end, kind.code()))?)
-    }
-
-    pub(crate) fn list_records(
-        &mut self,
-        run: Option<RunKey>,
-        after: u64,
-        limit: u32,
-    ) -> Result<Vec<Record>, Error> {
-        let select = if run.is_some() { sql::RECORDS_OF_RUN } else { sql::RECORDS };
-        let after = i64::try_from(after).unwrap_or(i64::MAX);
-        let found = (after, limit, run.map(|run| run.0));
-        self.prepare_rare(select)?.query_and_then(found, read_record)?.collect()
+        Ok(self.fetch_rare(select, (first.0, end, kind.code()))?)
     }
 
     pub(crate) fn count_tasks(&mut self) -> Result<Counts, Error> {
@@ -112,12 +123,14 @@ impl RowLoader<'_> {
         self.read_snapshot(|loader| {
             let workers = loader.live_workers()?;
             let mut unserved = Vec::new();
-            for (lane, queue, workflow, task, weight) in loader.fetch_rare(sql::LANES, [])? {
-                let lane: i64 = lane;
+            for (number, queue, workflow, task, weight) in
+                loader.fetch_rare(sql::TASK_GROUPS, [])?
+            {
+                let number: i64 = number;
                 let group = TaskGroup { queue, workflow, task, weight };
                 let Some(why) = group.find_unserved_reason(&workers) else { continue };
-                let ready = loader.prepare_rare(sql::READY_IN_LANE)?;
-                let waiting = ready.fetch_one((lane, UNSERVED_MAX))?;
+                let ready = loader.prepare_rare(sql::READY_IN_GROUP)?;
+                let waiting = ready.fetch_one((number, UNSERVED_MAX))?;
                 if waiting > 0 {
                     unserved.push(Unserved::new(group, waiting, why));
                 }
@@ -156,35 +169,42 @@ impl RowLoader<'_> {
         })
     }
 
-    /// Adds the runs of one step that are asked for; where the next step begins.
-    fn list_runs_of_step(
-        &mut self,
-        page: &RunsPage,
-        before: i64,
-        runs: &mut Vec<RunSummary>,
-    ) -> Result<Option<i64>, Error> {
-        let last: Option<i64> = self.prepare_rare(sql::LAST_BEFORE)?.fetch_one([before])?;
-        let Some(last) = last else { return Ok(None) };
-        let first = last.saturating_sub(LIST_STEP);
-        let wanted = (page.limit as usize - runs.len()) as i64;
+    /// First rows of one step, from new to old.
+    fn read_first_rows(&mut self, page: &RunsPage, before: i64) -> Result<Option<RunStep>, Error> {
+        let ids = page.ids.as_ref();
+        let lowest = match ids {
+            // They are found by their index, however far they are apart.
+            Some(_) => i64::MIN,
+            None => {
+                let last: Option<i64> = self.prepare_rare(sql::LAST_TASK)?.fetch_one([before])?;
+                let Some(last) = last else { return Ok(None) };
+                last.saturating_sub(LIST_STEP)
+            }
+        };
         let id = |id: &RunId| id.as_u128().to_be_bytes();
-        let (from, to) = page.ids.as_ref().map(|ids| (id(ids.start()), id(ids.end()))).unzip();
-        let parents = page.begun_by.as_ref().map(|tasks| (tasks.start.0, tasks.end.0));
-        let (parent, parents_end) = parents.unzip();
-        let RunsPage { queue, workflow, open, top, .. } = page;
-        let step = (first, last, queue, workflow, open, top, from, to, parent, parents_end, wanted);
-        // What is asked for by ids is found by its index.
-        let has_id = if page.ids.is_some() { sql::HAS_ID } else { "?7 IS ?8" };
-        let select = sql::RUNS.replace("?7 IS ?8", has_id);
+        let (from, to) = ids.map(|ids| (id(ids.start()), id(ids.end()))).unzip();
+        let RunsPage { queue, workflow, open, .. } = page;
+        let step = (lowest, before, queue, workflow, LIST_ROWS, from, to, open);
+        let select = if ids.is_some() { sql::RUNS_BY_ID } else { sql::RUNS };
         let RowLoader { connection, catalog, .. } = self;
-        let mut select = connection.prepare(&select)?;
-        for row in select.query_and_then(step, |row| read_task(row, catalog))? {
-            let run = row?.summarize_run();
-            debug_assert!(run.as_ref().is_none_or(|run| page.includes_run(run)));
-            runs.extend(run);
-        }
+        let mut select = connection.prepare(select)?;
+        let rows = select.query_and_then(step, |row| read_task(row, catalog))?;
+        let rows = rows.collect::<Result<Vec<Row>, Error>>()?;
+        let is_cut = rows.len() as i64 == LIST_ROWS;
+        let next = match rows.last() {
+            Some(last) if is_cut => Some(last.key.0),
+            _ if ids.is_some() => None,
+            _ => Some(lowest.saturating_add(1)),
+        };
         // No task has begun a run that is older than itself.
-        let is_last = parent.is_some_and(|parent| first < parent);
-        Ok((!is_last).then_some(first.saturating_add(1)))
+        let oldest = page.begun_by.as_ref().map_or(i64::MIN, |tasks| tasks.start.0);
+        Ok(Some(RunStep { rows, next: next.filter(|next| *next > oldest) }))
     }
+}
+
+/// First rows of runs, from new to old.
+struct RunStep {
+    rows: Vec<Row>,
+    /// The number below which the next step looks.
+    next: Option<i64>,
 }

@@ -21,7 +21,7 @@ const FOR_RUN: [u8; 2] = [WaitKind::Child as u8, WaitKind::Run as u8];
 pub(crate) fn read_wait(row: &Columned<'_>) -> rusqlite::Result<Result<Waiting, Corrupt>> {
     let id = read_id(row, 0)?;
     let outcome = match read_at::<Option<u8>>(row, 7)? {
-        Some(how) => WaitOutcome::decode(how, read_at(row, 8)?).map(Some).ok_or(Corrupt),
+        Some(code) => WaitOutcome::decode(code, read_at(row, 8)?).map(Some).ok_or(Corrupt),
         None => Ok(None),
     };
     let (label, since, due) = (read_at(row, 3)?, read_at(row, 4)?, read_at(row, 5)?);
@@ -101,7 +101,7 @@ impl RowLoader<'_> {
                 Loaded::TaskKeys(Vec::new())
             }
             Want::Notifications(worker) => {
-                Loaded::TaskKeys(self.sql.words.fetch_all([worker.0 as i64])?)
+                Loaded::TaskKeys(self.sql.notifications.fetch_all([worker.0 as i64])?)
             }
             other => self.load_limits(other)?,
         })
@@ -109,7 +109,7 @@ impl RowLoader<'_> {
 
     /// The workers that have notifications. Asked in every worker's request, and so remembered.
     pub(crate) fn notified_workers(&mut self) -> Result<&mut BTreeSet<WorkerId>, Error> {
-        Ok(load_once(&mut self.cache.notified, || self.sql.have_words.fetch_all([]))?)
+        Ok(load_once(&mut self.cache.notified, || self.sql.notified_workers.fetch_all([]))?)
     }
 }
 
@@ -128,7 +128,7 @@ impl Ledger<'_> {
         bind.value(6, since.as_micros())?;
         bind.time(7, *due)?;
         bind.maybe(8, run.map(|run| run.0))?;
-        bind.maybe(9, stored.as_ref().map(|(how, _)| *how))?;
+        bind.maybe(9, stored.as_ref().map(|(code, _)| *code))?;
         bind.maybe(10, stored.as_ref().and_then(|(_, body)| body.as_deref()))?;
         bind.maybe(11, signal.map(|signal| signal as i64))?;
         self.sql.put_wait.raw_execute()?;
@@ -142,7 +142,7 @@ impl Ledger<'_> {
                 let taken_by = taken_by.map(|task| task.0);
                 let (id, body) = (id.to_be_bytes(), body.as_deref());
                 let signal = (number, id, run.0, &**name, body, at.as_micros(), taken_by);
-                self.sql.add_signal.execute(signal)?;
+                self.sql.insert_signal.execute(signal)?;
                 return Ok(());
             }
             SignalChange::Taken { by } => Some(by.0),

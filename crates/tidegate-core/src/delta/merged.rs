@@ -31,7 +31,7 @@ impl MergedWrites {
         }
         for (place, record) in delta.records.iter().enumerate() {
             if let Some(end) = merged.ends.get_mut(&record.run.task(record.task))
-                && is_end(record.what)
+                && record.what.is_end()
             {
                 *end = Some(place);
             }
@@ -81,14 +81,16 @@ impl MergedWrites {
     }
 }
 
-/// Whether a record is of the end of a task.
-fn is_end(kind: Happened) -> bool {
-    use Happened::{
-        Cancelled, Failed, HandedBack, Parked, Recovered, Retried, Skipped, Snoozed, Succeeded,
-        TakenOver, TimedOut,
-    };
-    match kind {
-        Succeeded | Failed | TimedOut | Cancelled | Skipped | TakenOver => true,
-        Retried | Snoozed | Parked | HandedBack | Recovered => false,
+impl Happened {
+    /// Whether it is the end of a task.
+    pub fn is_end(self) -> bool {
+        use Happened::{
+            Cancelled, Failed, HandedBack, Parked, Recovered, Retried, Skipped, Snoozed, Succeeded,
+            TakenOver, TimedOut,
+        };
+        match self {
+            Succeeded | Failed | TimedOut | Cancelled | Skipped | TakenOver => true,
+            Retried | Snoozed | HandedBack | Recovered | Parked => false,
+        }
     }
 }

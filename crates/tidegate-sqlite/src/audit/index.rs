@@ -11,12 +11,26 @@ use rusqlite::Connection;
 use tidegate_core::store::Finding;
 
 /// Each index with its table, the task in it, the rows that it has and the columns by which it finds them.
-const INDEXES: [(&str, &str, &str, &str, &str); 6] = [
-    ("task_ready", "task", "key", "claim_order IS NOT NULL", "gate behind lane claim_order key"),
-    ("task_alarm", "task", "key", "alarm IS NOT NULL", "alarm key"),
-    ("task_worker", "task", "key", "worker IS NOT NULL", "worker key"),
-    ("task_run_id", "task", "key", "run_id IS NOT NULL", "run_id key"),
-    ("wait_open", "wait", "task", "how IS NULL AND run IS NOT NULL", "run kind name since task"),
+const INDEXES: [(&str, &str, &str, &str, &str); 8] = [
+    (
+        "task_ready",
+        "task",
+        "number",
+        "claim_order IS NOT NULL",
+        "eligibility blocked_on task_group claim_order number",
+    ),
+    ("task_alarm", "task", "number", "alarm IS NOT NULL", "alarm number"),
+    ("task_owned", "task", "number", "worker IS NOT NULL", "worker number"),
+    ("task_run_id", "task", "number", "run_id IS NOT NULL", "run_id number"),
+    ("ended_task_run_id", "ended_task", "number", "run_id IS NOT NULL", "run_id number"),
+    ("ended_task_record", "ended_task", "number", "record IS NOT NULL", "record number"),
+    (
+        "wait_open",
+        "wait",
+        "task",
+        "outcome IS NULL AND run IS NOT NULL",
+        "run kind name since task",
+    ),
     ("hold_limit", "hold", "task", "TRUE", "limit_key units task"),
 ];
 
@@ -32,8 +46,8 @@ fn select_missing(table: &str, task: &str, has: &str, columns: &str, index: &str
 }
 
 /// The last of the next ?2 tasks from ?1 on.
-const LAST_OF_STEP: &str =
-    "SELECT max(key) FROM (SELECT key FROM task WHERE key >= ?1 ORDER BY key LIMIT ?2)";
+const LAST_OF_STEP: &str = "SELECT max(number) FROM (SELECT number FROM task WHERE number >= ?1 UNION ALL \
+     SELECT number FROM ended_task WHERE number >= ?1 ORDER BY number LIMIT ?2)";
 
 /// Tasks that are looked up by one statement. Each statement is a transaction of its own.
 const STEP: i64 = 1_000;

@@ -19,8 +19,8 @@ const SILENT_AFTER: Duration = Duration::from_secs(10);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// Number and name of each worker, and how many tasks it owns.
-const WORKERS: &str = "SELECT id, name, (SELECT count(*) FROM task WHERE worker = worker.id) \
-     FROM worker ORDER BY id";
+const WORKERS: &str = "SELECT number, name, (SELECT count(*) FROM task WHERE worker = worker.number) \
+     FROM worker ORDER BY number";
 
 /// Names the workers of which it cannot be known here whether they live: their tasks stay theirs.
 pub(super) fn report_unknown(
@@ -46,7 +46,7 @@ type Silent = (Instant, HashMap<WorkerId, SystemTime>);
 
 /// A first look.
 pub(super) fn find_silent(connection: &Connection, place: &Place) -> Result<Silent, Error> {
-    let known: Vec<WorkerId> = connection.prepare("SELECT id FROM worker")?.fetch_all([])?;
+    let known: Vec<WorkerId> = connection.prepare("SELECT number FROM worker")?.fetch_all([])?;
     let signs = known.into_iter().filter_map(|id| Some((id, place.locks.last_sign(id)?)));
     let signs = signs.filter(|(_, sign)| find_age(*sign) > SILENT_AFTER).collect();
     Ok((Instant::now(), signs))

@@ -1,7 +1,10 @@
 //! Everything that an audit can find, done on purpose: that it is found, named and, where it says so,
 //! put right.
 
-use crate::support::{assert_sound, claim, enlist, new_run, open, plan, request, succeeded, take};
+use crate::support::{
+    assert_sound, claim, edit_lifecycle, edit_run, enlist, new_run, open, plan, request, succeeded,
+    take,
+};
 use crate::waiting::{
     asks, begin, limited, parks, says, signal, signal_id, step_done, submit_plan, waits,
 };
@@ -11,9 +14,11 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tidegate_core::Timestamp;
 use tidegate_core::audit::{RULES, Repair, Rule};
-use tidegate_core::graph::{Graph, Node, OnFailure};
+use tidegate_core::graph::{Graph, Node, OnFailure, RunOutcome};
 use tidegate_core::limit::Limit;
+use tidegate_core::packed::{StoredLifecycle, StoredRun};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
     Finding, Operation, OperationOutcome, Parent, Request, Scope, Store, TaskKey,
@@ -25,150 +30,321 @@ use tidegate_sqlite::SqliteStore;
 struct Case {
     /// The rule that it breaks.
     rule: &'static str,
-    /// What makes it so.
-    sql: &'static str,
+    /// The changes that make it so, in order.
+    changes: &'static [Change],
     /// What is said of it, in part.
     says: &'static str,
     /// Whether nothing is wrong any more after a repair. Otherwise the finding has none.
     repaired: bool,
 }
 
-const fn repaired(rule: &'static str, sql: &'static str, says: &'static str) -> Case {
-    Case { rule, sql, says, repaired: true }
+/// A change behind the back of the store.
+#[derive(Debug)]
+enum Change {
+    Sql(&'static str),
+    /// Of the packed lifecycle of a task.
+    Lifecycle(i64, fn(&mut StoredLifecycle)),
+    /// Of the packed run in the row of a first task.
+    Run(i64, fn(&mut StoredRun)),
 }
 
-const fn person(rule: &'static str, sql: &'static str, says: &'static str) -> Case {
-    Case { rule, sql, says, repaired: false }
+use Change::{Lifecycle, Sql};
+
+const fn repaired(rule: &'static str, changes: &'static [Change], says: &'static str) -> Case {
+    Case { rule, changes, says, repaired: true }
+}
+
+const fn person(rule: &'static str, changes: &'static [Change], says: &'static str) -> Case {
+    Case { rule, changes, says, repaired: false }
 }
 
 /// Changes rows behind the back of an index: for as long as it does not want any.
-const BEHIND_AN_INDEX: &str = "PRAGMA writable_schema = ON; \
-     UPDATE sqlite_schema SET sql = sql || ' AND 0' WHERE name = 'task_alarm'; \
-     PRAGMA writable_schema = RESET; \
-     UPDATE task SET alarm = 4000000000000000, due = 4000000000000000 WHERE key = 9; \
-     PRAGMA writable_schema = ON; \
-     UPDATE sqlite_schema SET sql = replace(sql, ' AND 0', '') WHERE name = 'task_alarm'; \
-     PRAGMA writable_schema = RESET;";
+const BEHIND_AN_INDEX: &[Change] = &[
+    Sql("PRAGMA writable_schema = ON; \
+         UPDATE sqlite_schema SET sql = sql || ' AND 0' WHERE name = 'task_alarm'; \
+         PRAGMA writable_schema = RESET; \
+         UPDATE task SET alarm = 4000000000000000 WHERE number = 9; \
+         PRAGMA writable_schema = ON; \
+         UPDATE sqlite_schema SET sql = replace(sql, ' AND 0', '') WHERE name = 'task_alarm'; \
+         PRAGMA writable_schema = RESET;"),
+    Lifecycle(9, |stored| stored.columns.due = Some(Timestamp::from_micros(4_000_000_000_000_000))),
+];
 
 const CASES: &[Case] = &[
-    person("whole", "DELETE FROM task WHERE key = 8", "run 7 has 1 of its 2 tasks"),
-    person("columns", "UPDATE task SET state = 99 WHERE key = 5", "task 5: its columns contradict"),
+    person("whole", &[Sql("DELETE FROM task WHERE number = 8")], "run 7 has 1 of its 2 tasks"),
     person(
         "columns",
-        "UPDATE task SET state = 999 WHERE key = 5",
+        &[Sql("UPDATE task SET state = 99 WHERE number = 5")],
         "task 5: its columns contradict",
     ),
-    person("columns", "UPDATE task SET idx = -1 WHERE key = 5", "task 5: its columns contradict"),
-    person("columns", "UPDATE wait SET how = 99 WHERE kind = 0", "task 1 has a wait that makes no"),
-    person("columns", "UPDATE task SET behind = 9 WHERE key = 2", "there is no limit_key 9"),
-    person("columns", "UPDATE task SET claim_order = NULL WHERE key = 2", "task 2"),
-    person("life", "UPDATE task SET attempt = 0 WHERE key = 1", "is in no attempt"),
-    person("life", "UPDATE task SET fence = 0 WHERE key = 1", "was claimed without a fence"),
-    person("owner", "DELETE FROM worker", "belongs to worker 1, unknown"),
-    person("ended_at", "UPDATE task SET ended_at = 1 WHERE key = 5", "has its end at"),
-    person("records", "DELETE FROM record WHERE run = 4", "has 0 records of its end"),
-    person("records", "UPDATE record SET what = 99 WHERE run = 4", "has 0 records of its end"),
-    repaired("place", "UPDATE task SET gate = 2 WHERE key = 5", "stands behind the gate"),
-    repaired("place", "UPDATE task SET claim_order = 7 WHERE key = 5", "stands in order at"),
-    repaired("place", "UPDATE task SET alarm = 7 WHERE key = 4", "has its alarm at"),
-    repaired("lane", "UPDATE task SET lane = 99 WHERE key = 5", "task 5 stands in None"),
-    person("lane", "UPDATE task SET workflow = 1 WHERE key = 7", "run 7 is filed under"),
+    person(
+        "columns",
+        &[Sql("UPDATE task SET state = 999 WHERE number = 5")],
+        "task 5: its columns contradict",
+    ),
+    person(
+        "columns",
+        &[Sql("UPDATE task SET idx = -1 WHERE number = 5")],
+        "task 5: its columns contradict",
+    ),
+    person(
+        "columns",
+        &[Sql("UPDATE task SET lifecycle = x'01' WHERE number = 5")],
+        "task 5: its columns contradict",
+    ),
+    person(
+        "columns",
+        &[Sql("UPDATE ended_task SET run = x'0100' WHERE number = 4")],
+        "task 4: its columns contradict",
+    ),
+    person(
+        "columns",
+        &[Sql("UPDATE wait SET outcome = 99 WHERE kind = 0")],
+        "task 1 has a wait that makes no",
+    ),
+    person(
+        "columns",
+        &[Sql("UPDATE task SET blocked_on = 9 WHERE number = 2")],
+        "there is no limit_key 9",
+    ),
+    person("columns", &[Sql("UPDATE task SET claim_order = NULL WHERE number = 2")], "task 2"),
+    person(
+        "columns",
+        &[Sql("UPDATE task SET task_group = 99 WHERE number = 5")],
+        "there is no task_group 99",
+    ),
+    person("life", &[Lifecycle(1, |stored| stored.columns.attempt = 0)], "is in no attempt"),
+    person(
+        "life",
+        &[Sql("UPDATE task SET fence = 0 WHERE number = 1")],
+        "was claimed without a fence",
+    ),
+    person("owner", &[Sql("DELETE FROM worker")], "belongs to worker 1, unknown"),
+    person(
+        "ended_at",
+        &[Lifecycle(5, |stored| stored.ended_at = Some(Timestamp::from_micros(1)))],
+        "has its end at",
+    ),
+    person(
+        "records",
+        &[Sql("UPDATE ended_task SET record = NULL, record_kind = NULL WHERE number = 4")],
+        "has 0 records of its end",
+    ),
+    person(
+        "records",
+        &[Sql("UPDATE ended_task SET record_kind = 99 WHERE number = 4")],
+        "has 0 records of its end",
+    ),
+    repaired(
+        "place",
+        &[Sql("UPDATE task SET eligibility = 2 WHERE number = 5")],
+        "stands behind the gate",
+    ),
+    repaired(
+        "place",
+        &[Sql("UPDATE task SET claim_order = 7 WHERE number = 5")],
+        "stands in order at",
+    ),
+    repaired("place", &[Sql("UPDATE task SET alarm = 7 WHERE number = 5")], "has its alarm at"),
+    repaired(
+        "lane",
+        &[Sql("UPDATE task SET task_group = 99 WHERE number = 8")],
+        "task 8 stands in None",
+    ),
+    repaired("lane", &[Sql(OTHER_GROUP)], "task 5 stands in Some"),
+    person("lane", &[Sql(OTHER_GROUP)], "run 5 is filed under"),
     repaired(
         "settled",
-        "UPDATE task SET state = 0, since = NULL, due = NULL, gate = NULL, claim_order = NULL \
-         WHERE key = 7",
+        &[
+            Sql(
+                "UPDATE task SET state = 0, eligibility = NULL, claim_order = NULL WHERE number = 7",
+            ),
+            Lifecycle(7, |stored| (stored.columns.since, stored.columns.due) = (None, None)),
+        ],
         "has a task \"a\" that should have met Unblock",
     ),
-    repaired("outcome", "UPDATE task SET outcome = 1 WHERE key = 4", "by its tasks as"),
     repaired(
         "outcome",
-        "UPDATE task SET outcome = NULL, run_ended_at = NULL WHERE key = 4",
+        &[Change::Run(4, |run| run.ended = run.ended.map(|(_, at)| (RunOutcome::Failed, at)))],
+        "by its tasks as",
+    ),
+    repaired(
+        "outcome",
+        &[
+            Sql("UPDATE ended_task SET run_ended_at = NULL WHERE number = 4"),
+            Change::Run(4, |run| run.ended = None),
+        ],
         "has ended as None",
     ),
-    repaired("outcome", "UPDATE task SET outcome = 0, run_ended_at = 1 WHERE key = 5", "as None"),
-    repaired("open", "UPDATE task SET open = 5 WHERE key = 7", "has 2 open tasks and counts 5"),
-    repaired("failing", "UPDATE task SET failing = 1 WHERE key = 7", "is marked as failing"),
-    repaired("cancelled", "UPDATE task SET cancelled = 1 WHERE key = 7", "and 2 tasks go on"),
-    repaired("pause", "UPDATE pause SET unpaused_at = paused_at", "lacks its pause"),
+    repaired(
+        "outcome",
+        &[Change::Run(5, |run| {
+            run.ended = Some((RunOutcome::Succeeded, Timestamp::from_micros(1)));
+        })],
+        "as None",
+    ),
+    repaired("open", &[Change::Run(7, |run| run.open = 5)], "has 2 open tasks and counts 5"),
+    repaired("failing", &[Change::Run(7, |run| run.failing = true)], "is marked as failing"),
+    repaired("cancelled", &[Change::Run(7, |run| run.cancelled = true)], "and 2 tasks go on"),
+    repaired("pause", &[Sql("UPDATE pause SET unpaused_at = paused_at")], "lacks its pause"),
     repaired(
         "pause",
-        "UPDATE task SET paused_at = NULL, gate = 0 WHERE key = 6",
+        &[
+            Sql("UPDATE task SET eligibility = 0 WHERE number = 6"),
+            Change::Run(6, |run| run.paused_at = None),
+        ],
         "has a pause and is not paused",
     ),
-    repaired("key", "DELETE FROM run_key", "run 5 has the key \"k\", and is not found under it"),
-    repaired("key", "UPDATE run_key SET run = 77", "is that of run 77, which does not exist"),
-    repaired("key", "UPDATE run_key SET run = 4", "is that of run 4, which has another"),
-    repaired("key", "UPDATE run_key SET key = 'z'", "the key \"z\" is that of run 5"),
-    person("key", "UPDATE task SET run_key = 'k' WHERE key = 6", "which another has too"),
-    repaired("parked", "DELETE FROM wait WHERE task = 9", "waits for nothing and is never woken"),
-    repaired("waits", "UPDATE task SET has_waits = NULL WHERE key = 1", "and is not marked so"),
+    repaired(
+        "key",
+        &[Sql("DELETE FROM run_key")],
+        "run 5 has the key \"k\", and is not found under it",
+    ),
+    repaired(
+        "key",
+        &[Sql("UPDATE run_key SET run = 77")],
+        "is that of run 77, which does not exist",
+    ),
+    repaired("key", &[Sql("UPDATE run_key SET run = 4")], "is that of run 4, which has another"),
+    repaired("key", &[Sql("UPDATE run_key SET key = 'z'")], "the key \"z\" is that of run 5"),
+    person("key", &[Change::Run(6, |run| run.key = Some("k".to_owned()))], "which another has too"),
+    repaired(
+        "parked",
+        &[Sql("DELETE FROM wait WHERE task = 9")],
+        "waits for nothing and is never woken",
+    ),
+    repaired("waits", &[Lifecycle(1, |stored| stored.has_waits = false)], "and is not marked so"),
     repaired(
         "waits",
-        "UPDATE task SET has_waits = 1 WHERE key = 4; INSERT INTO wait (task, kind, name, \
-         occurrence, label, since) VALUES (4, 2, '', 0, '', 0)",
+        &[
+            Lifecycle(4, |stored| stored.has_waits = true),
+            Sql("INSERT INTO wait (task, kind, name, occurrence, label, since) \
+                 VALUES (4, 2, '', 0, '', 0)"),
+        ],
         "has ended, and its",
     ),
-    person("waits", "UPDATE wait SET run = NULL WHERE name = 'go'", "waits for no run in its"),
-    repaired("awaited", "UPDATE task SET awaited = NULL WHERE key = 2", "is over, or not marked"),
-    repaired("awaited", "UPDATE wait SET run = 4 WHERE kind = 4", "run 4 is over, or not marked"),
-    person("awaited", "UPDATE wait SET run = 77 WHERE kind = 4", "run 77 is over, or not marked"),
-    repaired("family", "UPDATE task SET parent_task = 12 WHERE key = 11", "has cancelled"),
+    person(
+        "waits",
+        &[Sql("UPDATE wait SET run = NULL WHERE name = 'go'")],
+        "waits for no run in its",
+    ),
+    repaired("awaited", &[Change::Run(2, |run| run.awaited = false)], "is over, or not marked"),
+    repaired(
+        "awaited",
+        &[Sql("UPDATE wait SET run = 4 WHERE kind = 4")],
+        "run 4 is over, or not marked",
+    ),
+    person(
+        "awaited",
+        &[Sql("UPDATE wait SET run = 77 WHERE kind = 4")],
+        "run 77 is over, or not marked",
+    ),
+    repaired("family", &[Change::Run(11, |run| run.parent = Some(TaskKey(12)))], "has cancelled"),
     person(
         "cycle",
-        "UPDATE task SET has_waits = 1 WHERE key = 2; UPDATE task SET awaited = 1 WHERE key = 3; \
-         INSERT INTO wait (task, kind, name, occurrence, label, since, run) \
-         VALUES (2, 4, 'x', 0, '', 0, 3)",
+        &[
+            Lifecycle(2, |stored| stored.has_waits = true),
+            Change::Run(3, |run| run.awaited = true),
+            Sql("INSERT INTO wait (task, kind, name, occurrence, label, since, run) \
+                 VALUES (2, 4, 'x', 0, '', 0, 3)"),
+        ],
         "run 2 waits for run 3 waits for run 2",
     ),
-    repaired("signal", "UPDATE signal SET name = 'go' WHERE seq = 1", "signal 1 lies about"),
-    repaired("signal", "UPDATE signal SET name = 'wake', run = 9 WHERE seq = 1", "lies about"),
-    person("signal", "UPDATE signal SET taken_by = 1 WHERE seq = 1", "1 was taken by a task"),
-    person("signal", "UPDATE wait SET signal = 1 WHERE name = 'x'", "by signal 1, not taken by it"),
+    repaired(
+        "signal",
+        &[Sql("UPDATE signal SET name = 'go' WHERE number = 1")],
+        "signal 1 lies about",
+    ),
+    repaired(
+        "signal",
+        &[Sql("UPDATE signal SET name = 'wake', run = 9 WHERE number = 1")],
+        "lies about",
+    ),
+    person(
+        "signal",
+        &[Sql("UPDATE signal SET taken_by = 1 WHERE number = 1")],
+        "1 was taken by a task",
+    ),
+    person(
+        "signal",
+        &[Sql("UPDATE wait SET signal = 1 WHERE name = 'x'")],
+        "by signal 1, not taken by it",
+    ),
     repaired(
         "behind",
-        "UPDATE task SET behind = 1, claim_order = 5 WHERE key = 5",
+        &[Sql("UPDATE task SET blocked_on = 1, claim_order = 5 WHERE number = 5")],
         "stands behind limit \"api\"",
     ),
-    repaired("holds", "UPDATE hold SET task = 5", "task 5 (\"only\", ready) holds 1 of"),
-    repaired("holds", "UPDATE hold SET task = 3", "task 3 (\"only\", active) holds 1 of"),
-    repaired("uses", "UPDATE hold SET units = 2", "task 1 holds 2 of limit \"api\", unplanned"),
+    repaired("holds", &[Sql("UPDATE hold SET task = 5")], "task 5 (\"only\", ready) holds 1 of"),
+    repaired("holds", &[Sql("UPDATE hold SET task = 3")], "task 3 (\"only\", active) holds 1 of"),
     repaired(
         "uses",
-        "INSERT INTO limit_key (name, key) VALUES ('api', 'x'); \
-         UPDATE task SET behind = 2 WHERE key = 2",
+        &[Sql("UPDATE hold SET units = 2")],
+        "task 1 holds 2 of limit \"api\", unplanned",
+    ),
+    repaired(
+        "uses",
+        &[Sql("INSERT INTO limit_key (name, key) VALUES ('api', 'x'); \
+               UPDATE task SET blocked_on = 2 WHERE number = 2")],
         "task 2 stands behind limit \"api\" for \"x\", unplanned",
+    ),
+    repaired(
+        "count",
+        &[Sql("UPDATE limit_key SET in_use = 7")],
+        "7 units of limit \"api\" are noted as in use, and tasks hold 1",
+    ),
+    repaired(
+        "count",
+        &[Sql("UPDATE limit_key SET window_sum = 7")],
+        "7 units of limit \"api\" are noted as begun, and there are 0",
     ),
     person(
         "most",
-        "INSERT INTO hold (task, limit_key, units, since) VALUES (3, 1, 1, 0)",
+        &[Sql("INSERT INTO hold (task, limit_key, units, since) VALUES (3, 1, 1, 0)")],
         "2 tasks together hold 2 of limit \"api\", 1 at once",
     ),
-    repaired("limit", "DELETE FROM hold", "task 2 stands behind limit \"api\" for 1"),
-    person("silent", "", "has given no sign for"),
-    repaired("word", "INSERT INTO word VALUES (99, 1)", "about task 1 for worker 99, unknown"),
-    repaired("worker", "INSERT INTO worker_queue VALUES (99, 'q')", "for worker 99, unknown"),
-    repaired("worker", "INSERT INTO worker_knows VALUES (98, 'w', 't')", "for worker 98, unknown"),
-    repaired("stray", "INSERT INTO word VALUES (1, 77)", "a word of task 77"),
-    repaired("stray", "INSERT INTO payload VALUES (77, 0, x'00')", "a payload of task 77"),
-    repaired("stray", "UPDATE wait SET task = 77 WHERE kind = 0", "a wait of task 77"),
-    repaired("stray", "UPDATE signal SET run = 77 WHERE seq = 1", "a signal of task 77"),
+    repaired("limit", &[Sql("DELETE FROM hold")], "task 2 stands behind limit \"api\" for 1"),
+    person("silent", &[], "has given no sign for"),
+    repaired(
+        "word",
+        &[Sql("INSERT INTO notification VALUES (99, 1)")],
+        "about task 1 for worker 99, unknown",
+    ),
+    repaired(
+        "worker",
+        &[Sql("INSERT INTO worker_queue VALUES (99, 'q')")],
+        "for worker 99, unknown",
+    ),
+    repaired(
+        "worker",
+        &[Sql("INSERT INTO worker_task VALUES (98, 'w', 't')")],
+        "for worker 98, unknown",
+    ),
+    repaired("stray", &[Sql("INSERT INTO notification VALUES (1, 77)")], "a word of task 77"),
+    repaired("stray", &[Sql("INSERT INTO payload VALUES (77, 0, x'00')")], "a payload of task 77"),
+    repaired("stray", &[Sql("UPDATE wait SET task = 77 WHERE kind = 0")], "a wait of task 77"),
+    repaired("stray", &[Sql("UPDATE signal SET run = 77 WHERE number = 1")], "a signal of task 77"),
     repaired(
         "stray",
-        "INSERT INTO record (seq, at, run, idx, what, attempt, entry, active) \
-         VALUES (99, 0, 78, 0, 0, 1, 1, 0)",
+        &[Sql("INSERT INTO record (number, at, run, idx, kind, attempt, entry, active) \
+               VALUES (99, 0, 78, 0, 0, 1, 1, 0)")],
         "a record of task 78",
     ),
-    repaired("stray", "UPDATE hold SET task = 77", "a hold of task 77"),
-    repaired("stray", "UPDATE hold SET limit_key = 9", "a hold of limit 9"),
-    repaired("stray", "INSERT INTO begun VALUES (9, 0, 1)", "a begun of limit 9"),
+    repaired("stray", &[Sql("UPDATE hold SET task = 77")], "a hold of task 77"),
+    repaired("stray", &[Sql("UPDATE hold SET limit_key = 9")], "a hold of limit 9"),
+    repaired("stray", &[Sql("INSERT INTO rate_event VALUES (9, 0, 1)")], "a begun of limit 9"),
     repaired(
         "stray",
-        "INSERT INTO pause (scope, name, paused_at) VALUES (0, 'nobody', 0)",
+        &[Sql("INSERT INTO pause (scope, name, paused_at) VALUES (0, 'nobody', 0)")],
         "a pause of run nobody",
     ),
     person("index", BEHIND_AN_INDEX, "task 9 is not found by task_alarm"),
     person("file", BEHIND_AN_INDEX, "missing from index task_alarm"),
 ];
+
+/// Puts task 5 into the group of task 4, which is of another workflow.
+const OTHER_GROUP: &str = "UPDATE task SET task_group = \
+     (SELECT task_group FROM ended_task WHERE number = 4) WHERE number = 5";
 
 /// Two tasks, one after the other.
 fn chain() -> Arc<Plan> {
@@ -269,10 +445,18 @@ async fn whatever_is_wrong_is_found_and_put_right_where_it_says_so() {
     let base = folder.path().join("base.db");
     something_of_everything(&base).await;
     for (number, case) in CASES.iter().enumerate() {
-        let Case { rule, sql, says, repaired } = case;
+        let Case { rule, changes, says, repaired } = case;
         let path = folder.path().join(format!("{number}.db"));
         fs::copy(&base, &path).unwrap();
-        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        let connection = Connection::open(&path).unwrap();
+        for change in *changes {
+            match change {
+                Sql(sql) => connection.execute_batch(sql).unwrap(),
+                Lifecycle(task, edit) => edit_lifecycle(&connection, *task, edit),
+                Change::Run(task, edit) => edit_run(&connection, *task, edit),
+            }
+        }
+        drop(connection);
         let _other = match *rule {
             "silent" => Some(fall_silent(&path).await),
             _ => None,
@@ -281,8 +465,8 @@ async fn whatever_is_wrong_is_found_and_put_right_where_it_says_so() {
         let before = findings(&store).await;
         let is_it = |found: &&Finding| found.rule == *rule && found.what.contains(says);
         let found = before.iter().find(is_it);
-        let found = found.unwrap_or_else(|| panic!("{rule}: {sql}: {before:?}"));
-        assert_eq!(found.repair.is_some(), *repaired, "{sql}: {found:?}");
+        let found = found.unwrap_or_else(|| panic!("{rule}: {changes:?}: {before:?}"));
+        assert_eq!(found.repair.is_some(), *repaired, "{changes:?}: {found:?}");
         for found in &before {
             let rule = Rule::named(found.rule).expect("what is found breaks a rule");
             assert!(rule.repair.is_some() || found.repair.is_none(), "{found:?}");
@@ -292,18 +476,17 @@ async fn whatever_is_wrong_is_found_and_put_right_where_it_says_so() {
             continue;
         }
         let granted = repair(&store, &before).await;
-        assert!(granted.contains(&OperationOutcome::Yes), "{sql}: {before:?}: {granted:?}");
-        assert_eq!(findings(&store).await, [], "{sql}: {before:?}");
+        assert!(granted.contains(&OperationOutcome::Yes), "{changes:?}: {before:?}: {granted:?}");
+        assert_eq!(findings(&store).await, [], "{changes:?}: {before:?}");
         // Whoever asks again, or too late, changes nothing.
         let granted = repair(&store, &before).await;
-        assert!(!granted.contains(&OperationOutcome::Yes), "{sql}: {before:?}: {granted:?}");
+        assert!(!granted.contains(&OperationOutcome::Yes), "{changes:?}: {before:?}: {granted:?}");
     }
 }
 
 #[test]
 fn every_rule_has_a_case_and_every_repair() {
-    // This store adds up what a limit counts in every request: nothing can be noted wrongly.
-    for rule in RULES.iter().filter(|rule| rule.name != "count") {
+    for rule in RULES {
         let mut cases = CASES.iter().filter(|case| case.rule == rule.name).peekable();
         assert!(cases.peek().is_some(), "nobody breaks the rule {}", rule.name);
         assert_eq!(cases.any(|case| case.repaired), rule.repair.is_some(), "{}", rule.name);

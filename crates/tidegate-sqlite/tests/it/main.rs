@@ -13,6 +13,8 @@ mod files;
 mod foreign;
 #[cfg(unix)]
 mod locks;
+#[cfg(target_os = "linux")]
+mod migration;
 mod opening;
 mod processes;
 mod statements;

@@ -35,56 +35,69 @@ fn find_plan(connection: &Connection, sql: &str) -> String {
 fn every_statement_on_a_growing_table_finds_its_rows_by_an_index() {
     let (_folder, connection) = empty_database();
     let wanted = [
-        ("find", "USING COVERING INDEX task_run_id (run_id=?)"),
-        ("find_key", "USING PRIMARY KEY (workflow=? AND key=?)"),
+        ("run_id", "USING COVERING INDEX task_run_id (run_id=?)"),
+        ("run_id", "USING COVERING INDEX ended_task_run_id (run_id=?)"),
+        ("run_key", "USING PRIMARY KEY (queue=? AND workflow=? AND key=?)"),
         ("task", "USING INTEGER PRIMARY KEY (rowid=?)"),
-        ("tasks", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("ended_task", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("tasks", "SEARCH t USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
         ("due", "USING COVERING INDEX task_alarm (alarm<?)"),
         ("next_alarm", "USING COVERING INDEX task_alarm"),
-        ("owned", "USING INDEX task_worker (worker=?)"),
+        ("owned", "USING INDEX task_owned (worker=?)"),
         (
             "ready",
-            "USING COVERING INDEX task_ready (gate=? AND behind=? AND lane=? AND claim_order>?)",
+            "USING COVERING INDEX task_ready (eligibility=? AND blocked_on=? AND task_group=? AND claim_order>?)",
         ),
-        ("any_behind", "USING COVERING INDEX task_ready (gate=?)"),
+        ("any_ready", "USING COVERING INDEX task_ready (eligibility=?)"),
         ("payload", "USING PRIMARY KEY (task=? AND kind=?)"),
-        ("update", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("input", "SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("input", "SEARCH ended_task USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("output", "SEARCH ended_task USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("update_task", "USING INTEGER PRIMARY KEY (rowid=?)"),
         ("update_first", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("move_ended", "SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("delete_task", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("update_ended", "USING INTEGER PRIMARY KEY (rowid=?)"),
         ("waits", "SEARCH wait USING PRIMARY KEY (task=?)"),
         ("wait", "PRIMARY KEY (task=? AND kind=? AND name=? AND occurrence=?)"),
-        ("drop_wait", "PRIMARY KEY (task=? AND kind=? AND name=? AND occurrence=?)"),
+        ("delete_wait", "PRIMARY KEY (task=? AND kind=? AND name=? AND occurrence=?)"),
         ("signal_waits", "USING INDEX wait_open (run=? AND kind=? AND name=?)"),
         ("run_waits", "USING INDEX wait_open (run=? AND kind=?)"),
         ("waited_by", "SEARCH wait USING PRIMARY KEY (task>? AND task<?)"),
         ("was_sent", "USING COVERING INDEX signal_sent (run=? AND id=?)"),
-        ("signals", "USING INDEX signal_waiting (run=? AND name=?)"),
+        ("signals", "USING INDEX signal_untaken (run=? AND name=?)"),
         ("take_signal", "USING INTEGER PRIMARY KEY (rowid=?)"),
         ("limit", "USING PRIMARY KEY (name=?)"),
-        ("find_limit_key", "(name=? AND key=?)"),
+        ("find_limit", "(name=? AND key=?)"),
         ("limit_row", "USING INTEGER PRIMARY KEY (rowid=?)"),
         ("holds", "USING PRIMARY KEY (task=?)"),
-        ("let_go", "USING PRIMARY KEY (task=? AND limit_key=?)"),
-        ("begun", "USING PRIMARY KEY (limit_key=? AND at>?)"),
-        ("forget_begun", "USING PRIMARY KEY (limit_key=? AND at<?)"),
-        ("next_lane", "COVERING INDEX task_ready (gate=? AND behind=? AND lane>?)"),
-        ("behind", "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
+        ("delete_hold", "USING PRIMARY KEY (task=? AND limit_key=?)"),
+        ("set_limit_row", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("rate_events", "USING PRIMARY KEY (limit_key=? AND at>?)"),
+        ("newest_event", "USING PRIMARY KEY (limit_key=?)"),
+        ("forget_rate_events", "USING PRIMARY KEY (limit_key=? AND at>? AND at<?)"),
         (
-            "keys_behind",
+            "next_group",
+            "COVERING INDEX task_ready (eligibility=? AND blocked_on=? AND task_group>?)",
+        ),
+        ("blocked", "COVERING INDEX task_ready (eligibility=? AND blocked_on=? AND task_group=?"),
+        (
+            "blocked_keys",
             "SEARCH limit_key USING COVERING INDEX sqlite_autoindex_limit_key_1 (name=?)",
         ),
-        ("keys_behind", "COVERING INDEX task_ready (gate=? AND behind=?)"),
+        ("blocked_keys", "COVERING INDEX task_ready (eligibility=? AND blocked_on=?)"),
         ("first_limit_alarm", "USING COVERING INDEX limit_alarm"),
         ("due_limits", "USING COVERING INDEX limit_alarm (alarm<?)"),
-        ("words", "USING PRIMARY KEY (worker=?)"),
-        ("drop_words", "USING PRIMARY KEY (worker=?)"),
-        ("have_words", "USING PRIMARY KEY (worker=?)"),
+        ("notifications", "USING PRIMARY KEY (worker=?)"),
+        ("take_notifications", "USING PRIMARY KEY (worker=?)"),
+        ("notified_workers", "USING PRIMARY KEY (worker=?)"),
         ("open_pauses", "USING INDEX pause_open (scope>?)"),
         ("pause_start", "pause_open (scope=? AND name=?)"),
-        ("unpause", "pause_open (scope=? AND name=?)"),
+        ("end_pause", "pause_open (scope=? AND name=?)"),
         ("pauses", "USING INDEX pause_name (scope=? AND name=?)"),
         ("find_plan", "USING INDEX plan_hash (hash=?)"),
-        ("find_workflow", "(queue=? AND name=?)"),
-        ("find_lane", "(workflow=? AND task=? AND weight=?)"),
+        ("find_queue", "(name=?)"),
+        ("find_group", "(queue=? AND workflow=? AND task=? AND weight=?)"),
     ];
     for (name, uses) in wanted {
         let plan = find_plan(&connection, find_statement(name));
@@ -93,8 +106,18 @@ fn every_statement_on_a_growing_table_finds_its_rows_by_an_index() {
     for (name, sql) in list_statements().iter().filter(|(name, _)| !name.contains("::")) {
         let plan = find_plan(&connection, sql);
         assert!(!plan.contains("TEMP B-TREE"), "{name} sorts: {plan}");
-        let small = ["next_alarm", "last_task", "last_record", "last_lane", "workers"];
-        let growing = ["task", "record", "wait", "signal", "limit_key", "hold", "begun"];
+        let small = ["next_alarm", "last_task", "last_record", "last_group", "workers"];
+        let growing = [
+            "task",
+            "ended_task",
+            "record",
+            "wait",
+            "signal",
+            "limit_key",
+            "hold",
+            "rate_event",
+            "t ",
+        ];
         let scans = growing.iter().any(|table| plan.contains(&format!("SCAN {table}")));
         assert!(!scans || small.contains(name), "{name} scans: {plan}");
     }
@@ -104,21 +127,26 @@ fn every_statement_on_a_growing_table_finds_its_rows_by_an_index() {
 fn statements_of_views_find_their_rows_by_an_index_and_sort_nothing() {
     let (_folder, connection) = empty_database();
     for (name, uses) in [
-        ("sql::RECORDS", "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"),
-        ("sql::RECORDS_OF_RUN", "SEARCH record USING INDEX record_run (run=? AND rowid>?)"),
-        ("sql::COUNTS", "USING COVERING INDEX task_ready (gate=?)"),
-        ("sql::COUNTS", "USING INDEX task_worker (worker=?)"),
-        ("sql::COUNTS", "USING COVERING INDEX task_worker"),
-        ("sql::READY_IN_LANE", "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
-        ("sql::READY_IN_LANE", "COVERING INDEX task_ready (gate=?)"),
-        ("sql::PAYLOADS", "SEARCH payload USING PRIMARY KEY (task>? AND task<?)"),
+        ("records::RECORDS", "SEARCH r USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("records::RECORDS", "SEARCH r USING INDEX ended_task_record (record>?)"),
+        ("sql::COUNTS", "USING COVERING INDEX task_ready (eligibility=?)"),
+        ("sql::COUNTS", "USING INDEX task_owned (worker=?)"),
+        ("sql::COUNTS", "USING COVERING INDEX task_owned"),
         (
-            "sql::LIMIT_STATES",
-            "SEARCH limit_key USING COVERING INDEX sqlite_autoindex_limit_key_1 (name=?)",
+            "sql::READY_IN_GROUP",
+            "COVERING INDEX task_ready (eligibility=? AND blocked_on=? AND task_group=?",
         ),
-        ("sql::LIMIT_STATES", "USING COVERING INDEX hold_limit (limit_key=?)"),
-        ("sql::LIMIT_STATES", "COVERING INDEX task_ready (gate=? AND behind=?)"),
-        ("sql::OWNERS", "SEARCH task USING COVERING INDEX task_worker (worker>?)"),
+        ("sql::READY_IN_GROUP", "COVERING INDEX task_ready (eligibility=?)"),
+        ("sql::PAYLOADS", "SEARCH payload USING PRIMARY KEY (task>? AND task<?)"),
+        ("sql::INPUTS", "SEARCH task USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("sql::INPUTS", "SEARCH ended_task USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("sql::OUTPUTS", "SEARCH ended_task USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("sql::LAST_TASK", "SEARCH task USING INTEGER PRIMARY KEY (rowid<?)"),
+        ("sql::LAST_TASK", "SEARCH ended_task USING INTEGER PRIMARY KEY (rowid<?)"),
+        ("sql::RUNS", "SEARCH t USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("sql::LIMIT_STATES", "SEARCH limit_key USING INDEX sqlite_autoindex_limit_key_1 (name=?)"),
+        ("sql::LIMIT_STATES", "COVERING INDEX task_ready (eligibility=? AND blocked_on=?)"),
+        ("sql::OWNERS", "SEARCH task USING COVERING INDEX task_owned (worker>?)"),
     ] {
         let plan = find_plan(&connection, find_statement(name));
         assert!(plan.contains(uses) && !plan.contains("TEMP B-TREE"), "{name}: {plan}");
@@ -133,43 +161,56 @@ fn statements_that_are_seldom_needed_find_their_rows_by_an_index() {
         ("explain::HOLDERS", "USING INDEX hold_limit (limit_key=?)"),
         (
             "explain::BLOCKED_BEFORE",
-            "COVERING INDEX task_ready (gate=? AND behind=? AND lane=? AND claim_order>? AND claim_order<?)",
+            "COVERING INDEX task_ready (eligibility=? AND blocked_on=? AND task_group=? AND claim_order>? AND claim_order<?)",
         ),
-        ("explain::LANES", "SEARCH lane USING COVERING INDEX"),
+        ("explain::GROUPS", "SEARCH task_group USING COVERING INDEX"),
         (
             "explain::READY_BEFORE",
-            "COVERING INDEX task_ready (gate=? AND behind=? AND lane=? AND claim_order>? AND claim_order<?)",
+            "COVERING INDEX task_ready (eligibility=? AND blocked_on=? AND task_group=? AND claim_order>? AND claim_order<?)",
         ),
-        ("explain::RECENT_DURATIONS", "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"),
-        ("explain::RECENT_DURATIONS", "SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"),
-        ("prune::NEXT_RUN", "SEARCH task USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("explain::LAST_RECORD", "SEARCH ended_task USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("explain::RECENT_ENDS", "SEARCH ended_task USING INDEX ended_task_record (record>?)"),
+        ("explain::RECENT_RECORDS", "SEARCH ended_task USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("prune::ENDED_RUNS", "SEARCH t USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("prune::RUN_OF_TASK", "SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"),
         ("prune::WEIGHT", "USING COVERING INDEX record_run (run=?)"),
-        ("prune::DROP_KEY", "USING PRIMARY KEY (workflow=? AND key=?)"),
-        ("prune::DROP_PAUSES", "USING INDEX pause_name (scope=? AND name=?)"),
-        ("prune::DROP_PAYLOADS", "USING PRIMARY KEY (task>? AND task<?)"),
-        ("prune::DROP_WAITS", "USING PRIMARY KEY (task>? AND task<?)"),
-        ("prune::DROP_TASKS", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
-        ("prune::DROP_RECORDS", "USING COVERING INDEX record_run (run=?)"),
-        ("prune::DROP_SIGNALS", "USING COVERING INDEX signal_sent (run=?)"),
-        ("prune::RECORDS", "USING INTEGER PRIMARY KEY (rowid>?)"),
-        ("prune::DROP_RECORD", "USING INTEGER PRIMARY KEY (rowid=?)"),
-        ("prune::UNRECORD", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("prune::DELETE_KEY", "USING COVERING INDEX run_key_run (run=?)"),
+        ("prune::DELETE_PAUSES", "USING INDEX pause_name (scope=? AND name=?)"),
+        ("prune::DELETE_PAYLOADS", "USING PRIMARY KEY (task>? AND task<?)"),
+        ("prune::DELETE_WAITS", "USING PRIMARY KEY (task>? AND task<?)"),
+        ("prune::DELETE_TASKS", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("prune::DELETE_RECORDS", "USING COVERING INDEX record_run (run=?)"),
+        ("prune::DELETE_SIGNALS", "USING COVERING INDEX signal_sent (run=?)"),
+        ("prune::RECORDS", "SEARCH r USING INTEGER PRIMARY KEY (rowid>?)"),
+        ("prune::RECORDS", "SEARCH r USING INDEX ended_task_record (record>?)"),
+        ("prune::FORGET_ENDING", "USING INDEX ended_task_record (record=?)"),
+        ("prune::DELETE_RECORD", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("prune::MARK_UNRECORDED", "USING INTEGER PRIMARY KEY (rowid=?)"),
         ("prune::SIGNALS", "USING INTEGER PRIMARY KEY (rowid>?)"),
-        ("prune::DROP_SIGNAL", "USING INTEGER PRIMARY KEY (rowid=?)"),
-        ("sql::STORED_TASKS", "SEARCH task USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("prune::DELETE_SIGNAL", "USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("stored::STORED_TASKS", "SEARCH t USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
         ("stored::WAITS", "SEARCH wait USING PRIMARY KEY (task>? AND task<?)"),
         ("stored::HOLDS", "SEARCH hold USING PRIMARY KEY (task>? AND task<?)"),
-        ("sql::RECORDS_OF_RUNS", "SEARCH record USING INDEX record_run (run>? AND run<?)"),
+        ("records::RECORDS_OF_RUN", "SEARCH r USING INDEX record_run (run=? AND rowid>?)"),
+        ("records::RECORDS_OF_RUN", "SEARCH r USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("records::RECORDS_OF_RUNS", "SEARCH r USING INDEX record_run (run>? AND run<?)"),
+        ("records::RECORDS_OF_RUNS", "SEARCH r USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
         ("stored::SIGNALS", "SEARCH signal USING INTEGER PRIMARY KEY (rowid>?)"),
         ("stored::LIMIT_KEYS", "SEARCH limit_key USING INTEGER PRIMARY KEY (rowid>?)"),
-        ("stored::KEYS", "SEARCH run_key USING PRIMARY KEY (workflow=? AND key>?)"),
+        ("stored::KEYS", "SEARCH run_key USING PRIMARY KEY"),
         ("stored::PAUSED_RUNS", "USING COVERING INDEX pause_name (scope=? AND name>?)"),
-        ("stored::WORDS", "SEARCH word USING PRIMARY KEY"),
-        ("stored::READY_ALIKE", "COVERING INDEX task_ready (gate=? AND behind=? AND lane=?"),
-        ("lanes::LANES", "SEARCH lane USING COVERING INDEX"),
-        ("lanes::NEXT_LIMIT", "USING COVERING INDEX task_ready (gate=? AND behind>?)"),
-        ("lanes::READY", "USING INDEX task_ready (gate=? AND behind=? AND lane=?"),
-        ("lanes::FIRST", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("stored::NOTIFICATIONS", "SEARCH notification USING PRIMARY KEY"),
+        (
+            "stored::READY_ALIKE",
+            "COVERING INDEX task_ready (eligibility=? AND blocked_on=? AND task_group=?",
+        ),
+        ("groups::GROUPS_OF_QUEUE", "SEARCH task_group USING COVERING INDEX"),
+        ("groups::NEXT_LIMIT", "USING COVERING INDEX task_ready (eligibility=? AND blocked_on>?)"),
+        (
+            "groups::READY",
+            "USING INDEX task_ready (eligibility=? AND blocked_on=? AND task_group=?",
+        ),
+        ("groups::READY_BEFORE", "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
     ] {
         let plan = find_plan(&connection, find_statement(name));
         assert!(plan.contains(uses) && !plan.contains("SCAN task"), "{name}: {plan}");
@@ -179,10 +220,9 @@ fn statements_that_are_seldom_needed_find_their_rows_by_an_index() {
 #[test]
 fn runs_are_found_by_the_index_of_their_ids() {
     let (_folder, connection) = empty_database();
-    let by_id = find_statement("sql::RUNS").replace("?7 IS ?8", find_statement("sql::HAS_ID"));
-    let plan = find_plan(&connection, &by_id);
-    assert!(plan.starts_with("SEARCH task USING INTEGER PRIMARY KEY (rowid=?)"), "{plan}");
+    let plan = find_plan(&connection, find_statement("sql::RUNS_BY_ID"));
     assert!(plan.contains("INDEX task_run_id (run_id>? AND run_id<?)"), "{plan}");
+    assert!(plan.contains("INDEX ended_task_run_id (run_id>? AND run_id<?)"), "{plan}");
 }
 
 #[test]
@@ -190,22 +230,22 @@ fn statements_of_every_request_cost_the_same_however_many_tasks_are_parked() {
     let (_folder, connection) = empty_database();
     let park = "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL \
                 SELECT n + 1 FROM number WHERE n < 100000) \
-                INSERT INTO task (key, idx, plan, lane, state, fence, attempt, entries, \
-                recoveries, active, turn, has_waits, since, due, alarm) SELECT n, 0, 1, 1, 5, \
-                1, 1, 1, 0, 0, 1, 1, 7, iif(n % 2, n, NULL), iif(n % 2, n, NULL) FROM number";
+                INSERT INTO task (number, request, fence, plan, task_group, idx, state, is_plain, \
+                alarm, lifecycle) SELECT n, 1, 1, 1, 1, 0, 5, 0, iif(n % 2, n, NULL), x'' \
+                FROM number";
     assert_eq!(connection.execute(park, []).unwrap(), 100_000);
     for name in [
         "next_alarm",
         "due",
         "first_limit_alarm",
         "due_limits",
-        "any_behind",
+        "any_ready",
         "ready",
         "owned",
-        "have_words",
+        "notified_workers",
         "last_task",
         "last_record",
-        "last_lane",
+        "last_group",
         "open_pauses",
     ] {
         let mut statement = connection.prepare(find_statement(name)).unwrap();
@@ -229,9 +269,9 @@ fn statements_of_every_request_cost_the_same_however_many_tasks_are_parked() {
 
 #[test]
 fn an_update_of_a_task_leaves_the_indexes_of_its_run_alone() {
-    for name in ["update", "update_first"] {
+    for name in ["update_task", "update_first"] {
         let sql = find_statement(name);
-        for column in ["run_id", "run_key", "workflow", "lane ="] {
+        for column in ["run_id", "task_group =", "queue ="] {
             assert!(
                 sql.starts_with("UPDATE task SET") && !sql.contains(column),
                 "{name}: {column}"

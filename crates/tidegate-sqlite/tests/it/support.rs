@@ -1,11 +1,13 @@
 //! Short ways to say what tests here need to say.
 
+use rusqlite::Connection;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidegate_core::lifecycle::{Event, WorkerId};
+use tidegate_core::packed::{StoredLifecycle, StoredRun, unpack_lifecycle, unpack_run};
 use tidegate_core::plan::{Plan, TaskPlan};
 use tidegate_core::store::{
     Bytes, Change, Claim, Claimed, Knows, NewRun, NewWorker, Reply, Request, RequestId, Store,
@@ -156,4 +158,46 @@ pub(crate) fn assert_passed(output: &Output) {
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "the child has failed:\n{out}\n{error}");
     assert!(out.contains("1 passed"), "the child has tested nothing:\n{out}\n{error}");
+}
+
+/// The table in which a task stands.
+fn table_of(connection: &Connection, task: i64) -> &'static str {
+    let is_live = "SELECT EXISTS (SELECT 1 FROM task WHERE number = ?1)";
+    let is_live: bool = connection.query_row(is_live, [task], |row| row.get(0)).unwrap();
+    if is_live { "task" } else { "ended_task" }
+}
+
+/// Changes the packed lifecycle of a task behind the back of the store.
+pub(crate) fn edit_lifecycle(
+    connection: &Connection,
+    task: i64,
+    edit: impl FnOnce(&mut StoredLifecycle),
+) {
+    edit_packed(connection, task, "lifecycle", |packed| {
+        let mut stored = unpack_lifecycle(packed).unwrap();
+        edit(&mut stored);
+        stored.to_bytes()
+    });
+}
+
+/// Changes the packed run in the row of a first task behind the back of the store.
+pub(crate) fn edit_run(connection: &Connection, task: i64, edit: impl FnOnce(&mut StoredRun)) {
+    edit_packed(connection, task, "run", |packed| {
+        let mut stored = unpack_run(packed).unwrap();
+        edit(&mut stored);
+        stored.to_bytes()
+    });
+}
+
+fn edit_packed(
+    connection: &Connection,
+    task: i64,
+    column: &str,
+    edit: impl FnOnce(&[u8]) -> Vec<u8>,
+) {
+    let table = table_of(connection, task);
+    let select = format!("SELECT {column} FROM {table} WHERE number = ?1");
+    let packed: Vec<u8> = connection.query_row(&select, [task], |row| row.get(0)).unwrap();
+    let update = format!("UPDATE {table} SET {column} = ?2 WHERE number = ?1");
+    assert_eq!(connection.execute(&update, (task, edit(&packed))).unwrap(), 1);
 }

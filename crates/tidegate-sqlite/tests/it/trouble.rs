@@ -136,9 +136,13 @@ async fn a_panic_in_a_request_fails_that_request_alone() {
     let mut end = request();
     (end.worker, end.changes) = (Some(worker), vec![succeeded(&task)]);
     take(&store, end).await.unwrap();
-    // The row contradicts itself: it is over, and somebody owns it. Core asserts that it does not.
+    // The row contradicts itself: it is over, and a worker owns it. Core asserts that it does not.
     let other = Connection::open(&path).unwrap();
-    other.execute("UPDATE task SET worker = ?1", [worker.0 as i64]).unwrap();
+    let own = "INSERT INTO task (number, request, fence, plan, task_group, idx, state, is_plain, \
+               worker, lifecycle, run_id, run) SELECT number, request, fence, plan, task_group, idx, \
+               state, 0, ?1, lifecycle, run_id, run FROM ended_task";
+    assert_eq!(other.execute(own, [worker.0 as i64]).unwrap(), 1);
+    other.execute("DELETE FROM ended_task", []).unwrap();
     let mut bad = request();
     bad.recover = Some(worker);
     let others = [b"1", b"2", b"3"].map(|input| {

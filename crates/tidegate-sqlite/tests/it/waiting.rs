@@ -119,7 +119,7 @@ async fn signals_wait_in_order_for_whoever_opens_the_store_next() {
     store.close().await;
     // A number is not given again, although the row is gone.
     let other = Connection::open(&path).unwrap();
-    other.execute("DELETE FROM signal WHERE seq = 2", []).unwrap();
+    other.execute("DELETE FROM signal WHERE number = 2", []).unwrap();
 
     let store = open(&path);
     asks(&store, signal(run, "go", "3")).await;
@@ -202,7 +202,7 @@ async fn a_word_reaches_a_worker_of_another_process_and_goes_with_it() {
     let path = folder.path().join("jobs.db");
     let (here, there) = (open(&path), open(&path));
     let words = || {
-        let count = "SELECT count(*) FROM word";
+        let count = "SELECT count(*) FROM notification";
         Connection::open(&path).unwrap().query_row(count, [], |row| row.get::<_, i64>(0)).unwrap()
     };
     let worker = enlist(&here).await;

@@ -1,12 +1,12 @@
-//! The tasks that a worker can claim: the lanes that it serves, pauses, and several lanes as one.
+//! The tasks that a worker can claim: the groups that it serves, pauses, and several groups as one.
 //!
 //! How many runs of a queue wait is found in the same place, never counted up or down. A bound from above
 //! is remembered, so that a submit to a queue that is far from full costs nothing.
 
 use crate::error::Error;
-use crate::fetch::Fetch;
-use crate::load::{QUEUE, STORE};
+use crate::fetch::{Fetch, read_at};
 use crate::loader::{RowLoader, load_once};
+use crate::rows::{QUEUE, STORE};
 use crate::sql::{LoadStatements, queries};
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
@@ -15,57 +15,51 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 use tidegate_core::delta::{PauseChange, TaskWrite, is_paused_after};
 use tidegate_core::lifecycle::WorkerId;
-use tidegate_core::rows::Gate;
-use tidegate_core::store::{Scope, TaskKey};
+use tidegate_core::rows::{Gate, Row};
+use tidegate_core::store::{RunKey, Scope, TaskKey};
 use tidegate_core::want::{LiveWorker, ServedTasks};
 
-/// The fewest rows that are read of a lane at once: a query costs as much as a few rows.
-const LANE_ROWS_MIN: usize = 16;
+/// The fewest rows that are read of a group at once: a query costs as much as a few rows.
+const GROUP_ROWS_MIN: usize = 16;
 
 queries! {
-    /// The lanes of queue ?1.
-    LANES = "SELECT lane.id FROM workflow CROSS JOIN lane ON lane.workflow = workflow.id \
-         WHERE workflow.queue = ?1";
+    GROUPS_OF_QUEUE = "SELECT number FROM task_group WHERE queue = ?1";
 
-    /// The limit after ?2 that blocks tasks at the gate ?1.
-    NEXT_LIMIT = "SELECT min(behind) FROM task WHERE gate = ?1 AND behind > ?2 \
+    /// The limit after ?2 that blocks tasks of the eligibility ?1.
+    NEXT_LIMIT = "SELECT min(blocked_on) FROM task WHERE eligibility = ?1 AND blocked_on > ?2 \
          AND claim_order IS NOT NULL";
 
-    /// Tasks of lane ?3 that are ready behind the gate ?1 and the limit ?2, or none, and were never
-    /// entered.
-    READY = "SELECT key, idx, plan, parent_task IS NULL FROM task WHERE gate = ?1 \
-         AND behind IS ?2 AND lane = ?3 AND claim_order IS NOT NULL AND started IS NULL";
+    /// Tasks of the group ?3 that are ready with the eligibility ?1, blocked on the limit ?2 or on none.
+    READY = "SELECT number, idx FROM task WHERE eligibility = ?1 \
+         AND blocked_on IS ?2 AND task_group = ?3 AND claim_order IS NOT NULL";
 
-    /// Whether the task ?2 is the first that is ready of the run ?1, which goes up to ?3, which no task
-    /// has begun, and of which nothing has begun.
-    FIRST = "SELECT NOT EXISTS (SELECT 1 FROM task WHERE key >= ?1 AND key < ?2 \
-         AND gate IS NOT NULL) AND NOT EXISTS (SELECT 1 FROM task WHERE key >= ?1 AND key < ?3 \
-         AND (started IS NOT NULL OR worker IS NOT NULL)) \
-         AND EXISTS (SELECT 1 FROM task WHERE key = ?1 AND parent_task IS NULL)";
+    /// Whether a task before ?2 is ready of the run ?1.
+    READY_BEFORE = "SELECT 1 FROM task WHERE number >= ?1 AND number < ?2 \
+         AND eligibility IS NOT NULL";
 }
 
 /// A worker as it has presented itself.
-pub(crate) struct ServedLanes {
+pub(crate) struct WorkerGroups {
     pub(crate) tasks: Arc<ServedTasks>,
     slots: u32,
-    /// Number, queue and weight of the lanes it serves, of those up to `last`.
-    lanes: Vec<(i64, String, u32)>,
+    /// Number, queue and weight of the groups it serves, of those up to `last`.
+    groups: Vec<(i64, String, u32)>,
     last: i64,
 }
 
 /// Claim order and number of a task.
 type ClaimPlace = (Timestamp, TaskKey);
 
-/// The first tasks of a lane that were read and not taken.
-struct LaneFront {
-    lane: (Gate, i64),
+/// The first tasks of a group that were read and not taken.
+struct GroupFront {
+    group: (Gate, i64),
     rows: VecDeque<ClaimPlace>,
     /// Up to where it was read.
     last: ClaimPlace,
     has_more: bool,
 }
 
-impl LaneFront {
+impl GroupFront {
     /// Takes the first task, after some more were read if there was none left.
     fn take_first(
         &mut self,
@@ -73,8 +67,8 @@ impl LaneFront {
         rows: usize,
     ) -> Result<Option<ClaimPlace>, Error> {
         if self.rows.is_empty() && self.has_more {
-            let ((gate, lane), (order, task)) = (self.lane, self.last);
-            let from = (gate.code(), lane, order.as_micros(), task.0, rows as i64);
+            let ((gate, group), (order, task)) = (self.group, self.last);
+            let from = (gate.code(), group, order.as_micros(), task.0, rows as i64);
             self.rows = sql.ready.fetch_all(from)?;
             self.has_more = self.rows.len() == rows;
             self.last = self.rows.back().copied().unwrap_or(self.last);
@@ -84,7 +78,7 @@ impl LaneFront {
 }
 
 impl RowLoader<'_> {
-    /// The first tasks by claim order that a worker can run, of the lanes behind open gates in which there
+    /// The first tasks by claim order that a worker can run, of the groups behind open gates in which there
     /// may be some.
     pub(crate) fn find_ready(
         &mut self,
@@ -99,27 +93,27 @@ impl RowLoader<'_> {
         }
         self.find_paused()?;
         self.find_served(worker)?;
-        let any_awaited = || self.sql.any_behind.exists([Gate::Awaited.code()]);
+        let any_awaited = || self.sql.any_ready.exists([Gate::Awaited.code()]);
         let is_awaited = *load_once(&mut self.cache.awaited, any_awaited)?;
         let gates = [(Gate::Open, !only_awaited), (Gate::Awaited, is_awaited)];
         let gates = gates.iter().filter(|(_, is_open)| *is_open);
-        let lanes = self.workers.get(&worker).into_iter().flat_map(|served| &served.lanes);
+        let groups = self.workers.get(&worker).into_iter().flat_map(|served| &served.groups);
         let paused = self.cache.paused.as_deref().unwrap_or_default();
-        let lanes = lanes.filter(|(_, queue, weight)| {
+        let groups = groups.filter(|(_, queue, weight)| {
             *weight <= max_weight && !is_queue_paused(paused, pauses, queue)
         });
-        let lanes = lanes.flat_map(|(id, ..)| gates.clone().map(|(gate, _)| (*gate, *id)));
-        let lanes = lanes.filter(|lane| !self.cache.empty.contains(lane));
+        let groups = groups.flat_map(|(id, ..)| gates.clone().map(|(gate, _)| (*gate, *id)));
+        let groups = groups.filter(|group| !self.cache.empty.contains(group));
 
         let last = (Timestamp::from_micros(i64::MIN), TaskKey(i64::MIN));
-        let front = |lane| LaneFront { lane, rows: VecDeque::new(), last, has_more: true };
-        let mut fronts: Vec<_> = lanes.map(front).collect();
-        let rows = max.div_ceil(fronts.len().max(1)).max(LANE_ROWS_MIN).min(max);
+        let front = |group| GroupFront { group, rows: VecDeque::new(), last, has_more: true };
+        let mut fronts: Vec<_> = groups.map(front).collect();
+        let rows = max.div_ceil(fronts.len().max(1)).max(GROUP_ROWS_MIN).min(max);
         let mut firsts = BinaryHeap::with_capacity(fronts.len());
         for (at, front) in fronts.iter_mut().enumerate() {
             match front.take_first(&mut self.sql, rows)? {
                 Some(first) => firsts.push(Reverse((first, at))),
-                None => drop(self.cache.empty.insert(front.lane)),
+                None => drop(self.cache.empty.insert(front.group)),
             }
         }
         let mut ready = Vec::new();
@@ -161,7 +155,7 @@ impl RowLoader<'_> {
         alive.into_iter().map(view).collect()
     }
 
-    /// The tasks that a worker serves, with all lanes there are; `None` if there is no such worker.
+    /// The tasks that a worker serves, with all groups there are; `None` if there is no such worker.
     pub(crate) fn find_served(
         &mut self,
         worker: WorkerId,
@@ -171,10 +165,10 @@ impl RowLoader<'_> {
         }
         let RowLoader { sql, cache, workers, .. } = self;
         let served = find_worker(workers, sql, worker)?;
-        let last = *load_once(&mut cache.last_lane, || sql.last_lane.fetch_one([]))?;
+        let last = *load_once(&mut cache.last_group, || sql.last_group.fetch_one([]))?;
         if served.last < last {
-            let mut lanes = sql.worker_lanes.fetch_all((worker.0 as i64, served.last))?;
-            served.lanes.append(&mut lanes);
+            let mut groups = sql.served_groups.fetch_all((worker.0 as i64, served.last))?;
+            served.groups.append(&mut groups);
             served.last = last;
         }
         Ok(Some(&served.tasks))
@@ -195,10 +189,10 @@ pub(crate) fn is_queue_paused(
 
 /// A worker that is known, from memory or from the database.
 fn find_worker<'w>(
-    workers: &'w mut HashMap<WorkerId, ServedLanes>,
+    workers: &'w mut HashMap<WorkerId, WorkerGroups>,
     sql: &mut LoadStatements<'_>,
     worker: WorkerId,
-) -> Result<&'w mut ServedLanes, Error> {
+) -> Result<&'w mut WorkerGroups, Error> {
     let vacant = match workers.entry(worker) {
         Entry::Occupied(known) => return Ok(known.into_mut()),
         Entry::Vacant(vacant) => vacant,
@@ -207,11 +201,11 @@ fn find_worker<'w>(
     let queues = sql.worker_queues.fetch_all(id)?;
     let (knows_all, slots): (bool, _) = sql.worker.fetch_one(id)?;
     let mut knows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (workflow, task) in sql.worker_knows.fetch_all::<_, Vec<_>>(id)? {
+    for (workflow, task) in sql.worker_tasks.fetch_all::<_, Vec<_>>(id)? {
         knows.entry(workflow).or_default().insert(task);
     }
     let tasks = Arc::new(ServedTasks { queues, tasks: (!knows_all).then_some(knows) });
-    Ok(vacant.insert(ServedLanes { tasks, slots, lanes: Vec::new(), last: 0 }))
+    Ok(vacant.insert(WorkerGroups { tasks, slots, groups: Vec::new(), last: 0 }))
 }
 
 impl RowLoader<'_> {
@@ -241,23 +235,21 @@ impl RowLoader<'_> {
 
     fn count_stored_runs(&mut self, queue: &str, max: u32) -> Result<u32, Error> {
         let connection = self.connection;
-        let lanes: Vec<i64> = self.fetch_rare(LANES, [queue])?;
+        let groups: Vec<i64> = self.fetch_rare(GROUPS_OF_QUEUE, [queue])?;
         let mut ready = connection.prepare(READY)?;
-        let mut first = connection.prepare(FIRST)?;
+        let mut before = connection.prepare(READY_BEFORE)?;
         let mut waiting = 0;
         for (gate, limit) in self.list_gates()? {
-            for lane in &lanes {
-                let mut rows = ready.query((gate.code(), limit, lane))?;
+            for group in &groups {
+                let mut rows = ready.query((gate.code(), limit, group))?;
                 while let Some(row) = rows.next()? {
-                    let (key, index): (i64, i64) = (row.get(0)?, row.get(1)?);
-                    let count = self.catalog.find_plan(row.get(2)?)?.task_count();
-                    let run = key - index;
-                    let end = run.saturating_add_unsigned(count as u64);
-                    let waits: bool = match count {
-                        1 => row.get(3)?,
-                        _ => first.fetch_one((run, key, end))?,
-                    };
-                    waiting += u32::from(waits);
+                    let (key, index): (i64, i64) = (read_at(row, 0)?, read_at(row, 1)?);
+                    let run = RunKey(key - index);
+                    // A run counts by the first of its tasks that is ready.
+                    if before.exists((run.0, key))? || !is_waiting(&self.find_tasks(run)?) {
+                        continue;
+                    }
+                    waiting += 1;
                     if waiting >= max {
                         return Ok(waiting);
                     }
@@ -279,4 +271,11 @@ impl RowLoader<'_> {
         }
         Ok(found)
     }
+}
+
+/// Whether the run of these tasks waits.
+fn is_waiting(tasks: &[Row]) -> bool {
+    let Some(head) = tasks.first().and_then(|first| first.head.as_ref()) else { return false };
+    let has_begun = |task: &Row| task.life.started.is_some() || task.life.owner().is_some();
+    head.parent.is_none() && head.ended.is_none() && !tasks.iter().any(has_begun)
 }

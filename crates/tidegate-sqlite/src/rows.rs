@@ -5,14 +5,16 @@
 
 use crate::columns::read_task;
 use crate::error::Error;
-use crate::fetch::Fetch;
-use crate::lanes::is_queue_paused;
+use crate::fetch::{Fetch, read_at, read_bytes};
+use crate::groups::is_queue_paused;
 use crate::loader::{RowLoader, load_once};
 use std::time::SystemTime;
-use tidegate_core::Timestamp;
-use tidegate_core::rows::{Payload, Row, sum_paused_time};
+use tidegate_core::lifecycle::WorkerId;
+use tidegate_core::packed::unpack_lifecycle;
+use tidegate_core::rows::{Owned, Payload, Row, sum_paused_time};
 use tidegate_core::store::{Bytes, RunKey, Scope, TaskKey};
 use tidegate_core::want::{Loaded, Loader, Want};
+use tidegate_core::{RunId, Timestamp};
 
 /// The scope of a pause, as the number that is stored.
 pub(crate) const RUN: i64 = 0;
@@ -36,11 +38,9 @@ impl Loader for RowLoader<'_> {
     fn load(&mut self, want: &Want) -> Result<Loaded, Error> {
         Ok(match want {
             Want::Now => Loaded::Time(SystemTime::now().into()),
-            Want::RunById(run) => {
-                Loaded::Run(self.sql.find.fetch_first([run.as_u128().to_be_bytes()])?)
-            }
+            Want::RunById(run) => Loaded::Run(self.find_run(*run)?),
             Want::RunByKey { queue, workflow, key } => {
-                Loaded::Run(self.sql.find_key.fetch_first((&**queue, workflow, key))?)
+                Loaded::Run(self.sql.run_key.fetch_first((&**queue, workflow, key))?)
             }
             Want::Task(task) => Loaded::Task(self.find_task(*task)?),
             Want::WholeRun(run) => Loaded::Tasks(self.find_tasks(*run)?),
@@ -52,9 +52,7 @@ impl Loader for RowLoader<'_> {
                 let alarms = [task, self.first_limit_alarm()?];
                 Loaded::Instant(alarms.into_iter().flatten().min())
             }
-            Want::OwnedBy { worker, max } => {
-                Loaded::Owned(self.sql.owned.fetch_all((worker.0 as i64, max))?)
-            }
+            Want::OwnedBy { worker, max } => Loaded::Owned(self.list_owned(*worker, *max)?),
             Want::Ready { worker, max_weight, only_awaited, pauses, max } => {
                 let max = *max as usize;
                 let ready = self.find_ready(*worker, *max_weight, *only_awaited, pauses, max)?;
@@ -95,6 +93,32 @@ impl RowLoader<'_> {
         Ok(*load_once(&mut self.cache.last_task, || self.sql.last_task.fetch_one([]))?)
     }
 
+    /// The last number given to a run that no task has begun.
+    pub(crate) fn last_run(&mut self) -> Result<i64, Error> {
+        Ok(*load_once(&mut self.cache.last_run, || self.sql.last_run.fetch_one([]))?)
+    }
+
+    /// The number of the run with this id.
+    pub(crate) fn find_run(&mut self, run: RunId) -> Result<Option<RunKey>, Error> {
+        Ok(self.sql.run_id.fetch_first([run.as_u128().to_be_bytes()])?)
+    }
+
+    fn list_owned(&mut self, worker: WorkerId, max: u32) -> Result<Vec<Owned>, Error> {
+        let owned = self.sql.owned.query_and_then((worker.0 as i64, max), |row| {
+            let task: TaskKey = read_at(row, 0)?;
+            let lifecycle = unpack_lifecycle(read_bytes(row, 4)?)
+                .map_err(|source| Error::Task { key: task.0, source })?;
+            Ok(Owned {
+                task,
+                index: read_at(row, 1)?,
+                fence: read_at(row, 2)?,
+                request: read_at(row, 3)?,
+                stopping: lifecycle.columns.stopping.is_some(),
+            })
+        })?;
+        owned.collect()
+    }
+
     /// The last number given to a record.
     pub(crate) fn last_record(&mut self) -> Result<u64, Error> {
         Ok(*load_once(&mut self.cache.last_record, || self.sql.last_record.fetch_one([]))?)
@@ -111,8 +135,13 @@ impl RowLoader<'_> {
 
     fn read_stored_task(&mut self, task: TaskKey) -> Result<Option<Row>, Error> {
         let RowLoader { sql, catalog, .. } = self;
-        let mut tasks = sql.task.query_and_then([task.0], |row| read_task(row, catalog))?;
-        tasks.next().transpose()
+        for find in [&mut sql.task, &mut sql.ended_task] {
+            let mut tasks = find.query_and_then([task.0], |row| read_task(row, catalog))?;
+            if let Some(task) = tasks.next() {
+                return task.map(Some);
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) fn find_tasks(&mut self, run: RunKey) -> Result<Vec<Row>, Error> {
@@ -139,7 +168,15 @@ impl RowLoader<'_> {
         {
             return Ok(Some(input.clone()));
         }
-        let body: Option<Bytes> = self.sql.payload.fetch_first((task.0, kind.code()))?;
+        let in_row = match kind {
+            Payload::Input => self.sql.input.fetch_one([task.0])?,
+            Payload::Output => self.sql.output.fetch_first([task.0])?,
+            Payload::Inserts | Payload::Error | Payload::Item | Payload::Keys => None,
+        };
+        let body: Option<Bytes> = match in_row {
+            Some(body) => Some(body),
+            None => self.sql.payload.fetch_first((task.0, kind.code()))?,
+        };
         if kind == Payload::Input {
             self.cache.input = body.clone().map(|input| (task, input));
         }
