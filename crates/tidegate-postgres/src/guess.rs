@@ -76,7 +76,9 @@ pub(crate) async fn guess_decision(
     request: &Request,
     takes_orders: bool,
 ) -> Option<Guess> {
-    if !may_guess(state, request) {
+    // Without an order, a worker's claim is decided with loaded candidates.
+    let needs_candidates = request.worker.is_some() && !takes_orders;
+    if needs_candidates || !may_guess(state, request) {
         return None;
     }
     let now = match request.clock {

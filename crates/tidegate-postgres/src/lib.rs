@@ -1,8 +1,9 @@
 //! The PostgreSQL store of tidegate, for workers on several machines.
 //!
 //! A request is one transaction: it locks and loads rows (`loader.rs`), decides in core, and applies the
-//! delta with its commit in one trip (`request.rs`, `apply.rs`). Live tasks and ended ones are two tables;
-//! the row of an ended task is the record of its end. The tables are described in
+//! delta with its commit in one trip (`request.rs`, `apply.rs`, `commit.rs`). The usual request of a worker
+//! loads nothing (`guess.rs`), and its claims are part of the last trip (`claim.rs`). Live tasks and ended
+//! ones are two tables; the row of an ended task is the record of its end. The tables are described in
 //! `migrations/0003_tables.sql`.
 //!
 //! Everything runs on a thread with a runtime of its own (`thread.rs`): requests, views, the listener for
