@@ -33,7 +33,7 @@ impl RandomPauses {
         Some(Arc::new(RandomPauses { longest: Duration::from_micros(micros), then, random, count }))
     }
 
-    fn pause(&self) {
+    fn pause_randomly(&self) {
         let drawn = self.random.hash_one(self.count.fetch_add(1, Ordering::Relaxed));
         // Every other point has none: a pause everywhere would keep all connections in step.
         if drawn & 1 == 0 {
@@ -50,17 +50,17 @@ impl fmt::Debug for RandomPauses {
 
 impl PausePoints for RandomPauses {
     fn before_load(&self, want: &Want) {
-        self.pause();
+        self.pause_randomly();
         self.then.iter().for_each(|then| then.before_load(want));
     }
 
     fn before_apply(&self) {
-        self.pause();
+        self.pause_randomly();
         self.then.iter().for_each(|then| then.before_apply());
     }
 
     fn before_commit(&self) {
-        self.pause();
+        self.pause_randomly();
         self.then.iter().for_each(|then| then.before_commit());
     }
 
