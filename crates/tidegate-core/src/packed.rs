@@ -3,7 +3,7 @@
 //! Columns that statements search or compare stand by themselves. The others are packed into three: the
 //! `lifecycle` of a task, its `run` in the row of a first task, and the `ending` of an ended one, which
 //! is its record. A packed column begins with a version and with flags that say which of the optional
-//! values follow. Numbers are written in as many bytes as they need ([`pack`]), and a time as the
+//! values follow. Numbers are written in as many bytes as they need, and a time as the
 //! difference to the time before it.
 
 mod ending;
