@@ -82,7 +82,9 @@ fn a_full_disk_is_said_and_the_engine_goes_on_when_there_is_room() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(within(async {
         let ballast = folder.join("ballast");
-        std::fs::write(&ballast, vec![7; 2 << 20]).unwrap();
+        // As large as all that fits into the WAL beside it: the database has to grow by that much before
+        // the WAL can begin anew.
+        std::fs::write(&ballast, vec![7; 3 << 20]).unwrap();
         let gate = Arc::new(Semaphore::new(0));
         let engine = engine(&folder.join("jobs.db"), &gate).await;
         let held = engine.submit("held", ()).await.unwrap();
