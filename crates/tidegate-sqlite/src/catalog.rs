@@ -55,7 +55,7 @@ impl<K: Hash + Eq, V: Clone, const MAX: usize> BoundedMap<K, V, MAX> {
     }
 }
 
-/// Plans, task groups and limits by their numbers: what is needed to read rows.
+/// Plans, task groups and limits by their numbers, as rows need them.
 pub(crate) struct Catalog<'c> {
     sql: CatalogStatements<'c>,
     pub(crate) known: KnownNames,

@@ -82,7 +82,7 @@ pub(crate) struct Migration<'m> {
 }
 
 impl Migration<'_> {
-    /// Applies what is missing. Looks again, because another process may have been first.
+    /// Applies the migrations that are missing. Looks again, because another process may have been first.
     pub(crate) fn migrate(&self, connection: &Connection) -> rusqlite::Result<Migrated> {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         let migrated = self.apply_missing(connection);

@@ -18,7 +18,7 @@ use tidegate_core::store::{Bytes, Record, RequestId, TaskKey};
 /// with it when the task ends.
 const ROW_PAYLOAD_MAX: usize = 1_024;
 
-/// What is written into the row of a task with it.
+/// The values that go into the row of a task with it.
 struct Merged<'d> {
     end: Option<&'d Record>,
     output: Option<&'d Bytes>,

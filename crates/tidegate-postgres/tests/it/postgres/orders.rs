@@ -45,7 +45,7 @@ impl Side {
         Side { name, store, worker, owned: Vec::new() }
     }
 
-    /// Sends a step; what is claimed, and whether there is more.
+    /// Sends a step; answers with the claimed tasks, and whether there are more.
     async fn send_step(&mut self, id: u64, step: &Step) -> (Vec<ClaimedTask>, bool, Vec<RunId>) {
         let mut request = Request::new(RequestId(id), step.now);
         request.worker = Some(self.worker);
