@@ -14,7 +14,8 @@
 //! - [`wait`]: waits that a store knows; [`limit`]: bounds that all workers share.
 //! - [`dispatcher`]: the state of one worker, and what it does about what happens.
 //! - [`explain`]: why a task is not running; [`load`]: what follows from the load of a machine.
-//! - [`retention`]: what a store no longer keeps; [`retry`]: what a new run takes over from an old one.
+//! - [`retention`]: what a store no longer keeps; [`sweep`]: rows that nothing refers to; [`retry`]: what a
+//!   new run takes over from an old one.
 //! - [`testing`]: hooks for the tests of stores.
 //! - [`trust`]: which files beside a store are trusted.
 //! - [`duration`]: durations as people write them (`"5m"`, `"1h30m"`, `"90"`).
@@ -43,6 +44,7 @@ pub mod retry;
 pub mod rows;
 pub mod slot;
 pub mod store;
+pub mod sweep;
 pub mod testing;
 mod timestamp;
 pub mod transaction;

@@ -12,8 +12,8 @@
 //! - Numbers are never given again. An idempotency key is free when its run is gone.
 //! - What names a run that is gone (a wait for it that has ended) is as it was.
 //!
-//! Deliberately absent: logs, which are files and no business of a store; limits for single keys,
-//! whose numbers every process remembers.
+//! Deliberately absent: logs, which are files and no business of a store; rows that are shared by runs,
+//! which are [swept](crate::sweep).
 
 use crate::store::{RunKey, TaskKey};
 use crate::{RunId, Timestamp};

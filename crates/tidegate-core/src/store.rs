@@ -10,8 +10,10 @@
 //! notion of a lost answer (a request may be repeated, and says so).
 
 mod changes;
+mod clock;
 
 pub use changes::{Applied, Change};
+pub use clock::Clock;
 
 use crate::audit::{Repair, Rule};
 use crate::explain::Looked;
@@ -21,6 +23,7 @@ use crate::limit::{Limit, LimitState};
 use crate::plan::Plan;
 use crate::retention::{Prune, Pruned};
 use crate::rows::{Owned, Payload};
+use crate::sweep::{Sweep, Swept};
 use crate::wait::{NewSignal, WaitAnswer, WaitId, Waiting};
 pub use crate::wakeup::Wakeup;
 use crate::want::TaskGroup;
@@ -113,6 +116,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Every way in which what is stored contradicts itself, in words. A healthy store has none.
     fn audit(&self) -> Answer<'_, Vec<Finding>>;
+
+    /// Takes a step of removing rows that nothing refers to. By default there are no such rows.
+    fn sweep_rows(&self, _step: Sweep) -> Answer<'_, Swept> {
+        Box::pin(std::future::ready(Ok(Swept::default())))
+    }
 }
 
 /// The number of a run in its store. Its first task has the same number.
@@ -196,24 +204,6 @@ impl WorkerView {
 /// Levels of runs that tasks may begin, one below the other, unless said otherwise. An application that
 /// delegates needs a few; more are a workflow that begins itself without end.
 pub const CHILD_DEPTH_MAX: u32 = 64;
-
-/// The clock that a request goes by.
-///
-/// Due times, rates, order and retention follow the time of requests. Workers on several machines have
-/// several clocks, and the store has one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clock {
-    /// The store's own.
-    Store,
-    /// The caller's, which shows this time: for tests and simulations.
-    Given(Timestamp),
-}
-
-impl From<Timestamp> for Clock {
-    fn from(now: Timestamp) -> Self {
-        Clock::Given(now)
-    }
-}
 
 /// All that somebody has to say to the store and to ask of it at one time.
 #[derive(Debug, Clone)]

@@ -20,6 +20,7 @@ macro_rules! forward_store {
             limits() -> Vec<$crate::forwarded::LimitState>;
             explain(task: $crate::forwarded::TaskKey, now: $crate::forwarded::Timestamp) -> Option<$crate::forwarded::Looked>;
             audit() -> Vec<$crate::forwarded::Finding>;
+            sweep_rows(step: $crate::forwarded::Sweep) -> $crate::forwarded::Swept;
         }
     };
     ($inner:ident: $($method:ident($($given:ident: $Given:ty),*) -> $Answer:ty;)*) => {$(
@@ -38,5 +39,6 @@ pub mod forwarded {
     pub use tidegate_core::limit::LimitState;
     pub use tidegate_core::rows::Payload;
     pub use tidegate_core::store::*;
+    pub use tidegate_core::sweep::{Sweep, Swept};
     pub use tidegate_core::{RunId, Timestamp};
 }
