@@ -7,10 +7,11 @@
 -- that were deleted stand in id_high_water.
 
 -- One row. The id tells stores apart. The version of the catalog changes when rows that processes
--- remember are removed.
+-- remember are removed. `swept_at` is the beginning of the last sweep (tidegate_core::sweep).
 CREATE TABLE store (
     id              INTEGER NOT NULL,
-    catalog_version INTEGER NOT NULL DEFAULT 0
+    catalog_version INTEGER NOT NULL DEFAULT 0,
+    swept_at        INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- The largest numbers that rows had which were deleted, and of runs that no task has begun (run).
@@ -19,30 +20,33 @@ CREATE TABLE id_high_water (
     number INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Plans, each once. Never changed and never deleted: processes remember their numbers.
+-- Plans, each once. Processes remember their numbers: one that no run uses goes when it was not used for
+-- long (tidegate_core::sweep).
 CREATE TABLE plan (
-    number INTEGER PRIMARY KEY,
-    hash   INTEGER NOT NULL,
-    tasks  INTEGER NOT NULL,
-    body   BLOB NOT NULL
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,
+    hash    INTEGER NOT NULL,
+    tasks   INTEGER NOT NULL,
+    used_at INTEGER NOT NULL DEFAULT 0,
+    body    BLOB NOT NULL
 ) STRICT;
 
 -- Queues. The version changes with the pauses of the queue, the names of its live tasks and the pending
 -- effects on its runs.
 CREATE TABLE queue (
-    number  INTEGER PRIMARY KEY,
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,
     name    TEXT NOT NULL UNIQUE,
-    version INTEGER NOT NULL DEFAULT 0
+    version INTEGER NOT NULL DEFAULT 0,
+    used_at INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
--- Tasks that are alike for a claim: a worker that can run one of them can run all. Never changed and
--- never deleted, like plans.
+-- Tasks that are alike for a claim: a worker that can run one of them can run all. They go like plans.
 CREATE TABLE task_group (
-    number   INTEGER PRIMARY KEY,
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
     queue    TEXT NOT NULL,
     workflow TEXT NOT NULL,
     task     TEXT NOT NULL,
     weight   INTEGER NOT NULL,
+    used_at  INTEGER NOT NULL DEFAULT 0,
     UNIQUE (queue, workflow, task, weight)
 ) STRICT;
 
@@ -255,7 +259,7 @@ CREATE TABLE task_limit (
 -- window of its rate, the task that does not fit and how often others have overtaken it, and when time
 -- frees some.
 CREATE TABLE limit_key (
-    number         INTEGER PRIMARY KEY,
+    number         INTEGER PRIMARY KEY AUTOINCREMENT,
     name           TEXT NOT NULL,
     key            TEXT NOT NULL,
     in_use         INTEGER NOT NULL DEFAULT 0,

@@ -1,7 +1,10 @@
 //! The plans, task groups and limits that a connection has met, so that it need not look for them again.
 //!
-//! What is stored of them never changes, so that what is remembered stays true until it is forgotten:
-//! because a transaction was rolled back that might have added it, or because there is too much of it.
+//! Their rows never change, and no other row gets their numbers, so that what a number
+//! means stays true until it is forgotten: because a transaction was rolled back that might have added
+//! it, or because there is too much of it. That a name still has the number that it had is true as long
+//! as no other connection writes; of plans and task groups it is [trusted](tidegate_core::sweep) for
+//! longer.
 
 use crate::error::Error;
 use crate::fetch::Fetch;
@@ -10,6 +13,7 @@ use rusqlite::Connection;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
+use tidegate_core::Timestamp;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::limit::LimitKey;
 use tidegate_core::plan::Plan;
@@ -141,6 +145,8 @@ pub(crate) struct FiledPlan {
     pub(crate) queue_id: i64,
     /// The group of each task.
     pub(crate) groups: Vec<i64>,
+    /// When all of them were there, and in use.
+    pub(crate) verified_at: Timestamp,
 }
 
 impl FiledPlan {

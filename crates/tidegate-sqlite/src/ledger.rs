@@ -3,7 +3,7 @@
 use crate::bell::Bells;
 use crate::catalog::{FiledPlan, Filing, PLANS_MAX};
 use crate::error::{Error, is_busy};
-use crate::fetch::Fetch;
+use crate::fetch::{Fetch, FromColumns};
 use crate::loader::RowLoader;
 use crate::lock::{LOOK_EVERY, Locks};
 use crate::machine::{boot_id, host_name};
@@ -12,12 +12,14 @@ use crate::sql::WriteStatements;
 use rusqlite::ErrorCode;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
+use tidegate_core::Timestamp;
 use tidegate_core::graph::TaskIndex;
 use tidegate_core::keys::hash_bytes;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::plan::Plan;
-use tidegate_core::store::{Knows, NewWorker, Reply, Request, Wakeup};
+use tidegate_core::store::{Clock, Knows, NewWorker, Reply, Request, Wakeup};
+use tidegate_core::sweep::{is_stale, is_trusted};
 use tidegate_core::transaction::answer_request;
 
 /// Queues that are remembered for a plan.
@@ -36,6 +38,8 @@ pub(crate) struct Ledger<'c> {
     locks: Locks,
     /// Whether a run was numbered in this transaction.
     pub(crate) has_new_run: bool,
+    /// The time of the request.
+    now: Timestamp,
 }
 
 impl<'c> Ledger<'c> {
@@ -49,6 +53,7 @@ impl<'c> Ledger<'c> {
             bells: Bells::new(opened.place.locks.clone()),
             locks: Locks::new(opened.place.locks.clone()),
             has_new_run: false,
+            now: Timestamp::default(),
         })
     }
 
@@ -95,6 +100,10 @@ impl<'c> Ledger<'c> {
 
     /// Decides a request, applies its delta, and notes the workers to wake.
     pub(crate) fn take(&mut self, request: &Request) -> Result<Reply, Error> {
+        self.now = match request.clock {
+            Clock::Given(now) => now,
+            Clock::Store => SystemTime::now().into(),
+        };
         let known = self.known_workers()?;
         let others = known.iter().filter(|worker| Some(**worker) != request.worker);
         let others: Vec<WorkerId> = others.copied().collect();
@@ -133,20 +142,25 @@ impl<'c> Ledger<'c> {
         task: TaskIndex,
     ) -> Result<Filing, Error> {
         let address = Arc::as_ptr(plan).addr();
-        let is_it = |filed: &&FiledPlan| Arc::ptr_eq(&filed.queue, queue) || filed.queue == *queue;
-        if let Some(filed) = self.plans.get(&address).and_then(|filed| filed.iter().find(is_it)) {
+        let is_it = |filed: &FiledPlan| Arc::ptr_eq(&filed.queue, queue) || filed.queue == *queue;
+        if let Some(filed) = self.plans.get(&address).and_then(|all| all.iter().find(|f| is_it(f)))
+            && is_trusted(filed.verified_at, self.now)
+        {
             return Ok(filed.find_filing(task));
         }
         let plan_id = self.plan_id(plan)?;
         self.loader.catalog.add_plan(plan_id, plan);
-        let (queue_id, groups) = self.file_groups(queue, plan)?;
-        let (_plan, queue) = (plan.clone(), queue.clone());
-        let filed = FiledPlan { _plan, queue, plan_id, queue_id, groups };
+        let queue_id = self.queue_id(queue)?;
+        let groups = self.file_groups(queue, plan)?;
+        let (_plan, verified_at) = (plan.clone(), self.now);
+        let filed =
+            FiledPlan { _plan, queue: queue.clone(), plan_id, queue_id, groups, verified_at };
         let filing = filed.find_filing(task);
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
         }
         let queues = self.plans.entry(address).or_default();
+        queues.retain(|filed| !is_it(filed));
         if queues.len() >= QUEUES_MAX {
             queues.clear();
         }
@@ -159,32 +173,58 @@ impl<'c> Ledger<'c> {
         let hash = hash_bytes(&body) as i64;
         let mut alike = self.sql.find_plan.query([hash])?;
         while let Some(row) = alike.next()? {
-            if row.get_ref(1)?.as_bytes().is_ok_and(|stored| stored == body) {
-                return Ok(row.get(0)?);
+            if row.get_ref(2)?.as_bytes().is_ok_and(|stored| stored == body) {
+                let (plan_id, used_at): (i64, Timestamp) = FromColumns::from_columns(row)?;
+                if is_stale(used_at, self.now) {
+                    self.sql.use_plan.execute((plan_id, self.now.as_micros()))?;
+                }
+                return Ok(plan_id);
             }
         }
         drop(alike);
-        Ok(self.sql.add_plan.insert((hash, plan.task_count() as i64, body))?)
+        let (tasks, now) = (plan.task_count() as i64, self.now.as_micros());
+        Ok(self.sql.add_plan.insert((hash, tasks, body, now))?)
     }
 
-    fn file_groups(&mut self, queue: &str, plan: &Plan) -> Result<(i64, Vec<i64>), Error> {
-        let queue_id = match self.sql.find_queue.fetch_first([queue])? {
-            Some(queue_id) => queue_id,
-            None => self.sql.add_queue.insert([queue])?,
-        };
+    fn queue_id(&mut self, queue: &str) -> Result<i64, Error> {
+        let now = self.now.as_micros();
+        match self.sql.find_queue.fetch_first([queue])? {
+            Some((queue_id, used_at)) => {
+                if is_stale(used_at, self.now) {
+                    self.sql.use_queue.execute((queue_id, now))?;
+                }
+                Ok(queue_id)
+            }
+            None => Ok(self.sql.add_queue.insert((queue, now))?),
+        }
+    }
+
+    fn file_groups(&mut self, queue: &str, plan: &Plan) -> Result<Vec<i64>, Error> {
+        let now = self.now.as_micros();
         let mut groups = Vec::with_capacity(plan.task_count());
         for task in plan.graph().tasks() {
             if let (Some(_), Some(&group)) = (plan.items_of(), groups.first()) {
                 groups.push(group);
                 continue;
             }
-            let group = (queue, plan.workflow(), plan.known_as(task), plan.task(task).weight);
-            groups.push(match self.sql.find_group.fetch_first(group)? {
-                Some(group) => group,
-                None => *self.loader.cache.last_group.insert(self.sql.add_group.insert(group)?),
-            });
+            let (workflow, name) = (plan.workflow(), plan.known_as(task));
+            let weight = plan.task(task).weight;
+            groups.push(
+                match self.sql.find_group.fetch_first((queue, workflow, name, weight))? {
+                    Some((group, used_at)) => {
+                        if is_stale(used_at, self.now) {
+                            self.sql.use_group.execute((group, now))?;
+                        }
+                        group
+                    }
+                    None => {
+                        let group = (queue, workflow, name, weight, now);
+                        *self.loader.cache.last_group.insert(self.sql.add_group.insert(group)?)
+                    }
+                },
+            );
         }
-        Ok((queue_id, groups))
+        Ok(groups)
     }
 
     /// The workers that are known. Bells of others are let go.

@@ -51,6 +51,7 @@ mod rows;
 mod sql;
 mod store;
 mod stored;
+mod sweep;
 pub mod testing;
 mod views;
 mod waits;

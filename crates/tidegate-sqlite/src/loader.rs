@@ -128,6 +128,8 @@ impl<'c> RowLoader<'c> {
         if data_version != self.data_version {
             self.data_version = data_version;
             self.cache = LoaderCache::default();
+            // Another connection may have removed limit keys.
+            self.catalog.known.limit_ids = BoundedMap::default();
         }
         Ok(())
     }

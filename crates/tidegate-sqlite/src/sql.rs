@@ -340,13 +340,17 @@ statements! {
     end_pause = "UPDATE pause SET unpaused_at = max(?3, paused_at) \
                  WHERE scope = ?1 AND name = ?2 AND unpaused_at IS NULL";
 
-    find_plan = "SELECT number, body FROM plan WHERE hash = ?1";
-    add_plan = "INSERT INTO plan (hash, tasks, body) VALUES (?1, ?2, ?3)";
-    find_queue = "SELECT number FROM queue WHERE name = ?1";
-    add_queue = "INSERT INTO queue (name) VALUES (?1)";
-    find_group = "SELECT number FROM task_group WHERE queue = ?1 AND workflow = ?2 AND task = ?3 \
-                  AND weight = ?4";
-    add_group = "INSERT INTO task_group (queue, workflow, task, weight) VALUES (?1, ?2, ?3, ?4)";
+    find_plan = "SELECT number, used_at, body FROM plan WHERE hash = ?1";
+    add_plan = "INSERT INTO plan (hash, tasks, body, used_at) VALUES (?1, ?2, ?3, ?4)";
+    use_plan = "UPDATE plan SET used_at = ?2 WHERE number = ?1";
+    find_queue = "SELECT number, used_at FROM queue WHERE name = ?1";
+    add_queue = "INSERT INTO queue (name, used_at) VALUES (?1, ?2)";
+    use_queue = "UPDATE queue SET used_at = ?2 WHERE number = ?1";
+    find_group = "SELECT number, used_at FROM task_group WHERE queue = ?1 AND workflow = ?2 \
+                  AND task = ?3 AND weight = ?4";
+    add_group = "INSERT INTO task_group (queue, workflow, task, weight, used_at) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)";
+    use_group = "UPDATE task_group SET used_at = ?2 WHERE number = ?1";
 
     notify_worker = "INSERT OR IGNORE INTO notification (worker, task) VALUES (?1, ?2)";
     take_notifications = "DELETE FROM notification WHERE worker = ?1";

@@ -21,6 +21,7 @@ use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
     RunsPage, Store, TaskKey, Unserved, Wakeup, WorkerView,
 };
+use tidegate_core::sweep::{Sweep, SweepStage, Swept};
 use tidegate_core::testing::PausePoints;
 use tidegate_core::{RunId, Timestamp};
 
@@ -175,5 +176,14 @@ impl Store for SqliteStore {
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         Box::pin(async { self.files().work_apart("audit", audit::audit).await })
+    }
+
+    fn sweep_rows(&self, step: Sweep) -> Answer<'_, Swept> {
+        if step.stage == SweepStage::Runs {
+            let walk = move |loader: &mut RowLoader<'_>| loader.walk_runs(step);
+            return Box::pin(self.readers.read(move |loader| loader.read_snapshot(walk)));
+        }
+        let sweep = move |ledger: &mut Ledger<'_>| ledger.sweep_rows(step.clone());
+        Box::pin(self.writer.write(sweep, &self.place))
     }
 }

@@ -1,14 +1,14 @@
 //! Hooks for the tests of this store. Nothing here has a use in production.
 
 use crate::sql::{CatalogStatements, LoadStatements, WriteStatements};
-use crate::{apply, explain, groups, mounts, prune, records, sql, stored};
+use crate::{apply, explain, groups, mounts, prune, records, sql, stored, sweep};
 use std::path::Path;
 
 /// Name and text of every statement, for the test that shows by which index each finds its rows.
 pub fn list_statements() -> Vec<(&'static str, &'static str)> {
     let kept = [CatalogStatements::ALL, LoadStatements::ALL, WriteStatements::ALL];
     let rows = [sql::QUERIES, groups::QUERIES, stored::QUERIES, records::QUERIES];
-    let rare = [explain::QUERIES, prune::QUERIES, apply::QUERIES];
+    let rare = [explain::QUERIES, prune::QUERIES, apply::QUERIES, sweep::QUERIES];
     [&kept[..], &rows[..], &rare[..]].concat().concat()
 }
 

@@ -13,6 +13,7 @@
 //! - [`races!`]: the races of two connections that every store must decide, one call per store too.
 //! - [`RandomPauses`]: requests that pause for random times, where the environment asks for it.
 //! - [`simulation`]: several workers and faults by chance, the same for the same seed.
+//! - [`check_sweep`], [`check_remembered_numbers`]: sweeps of stores whose rows refer to others by numbers.
 //! - [`World`]: a store, a clock and everybody who uses them, in one hand; it checks what must hold
 //!   after every request.
 
@@ -29,6 +30,7 @@ mod races;
 mod random_pauses;
 mod replay;
 pub mod simulation;
+mod sweeps;
 mod trips;
 mod world;
 
@@ -44,5 +46,6 @@ pub use postgres::{PostgresSchema, connect_to_postgres, postgres_server, postgre
 pub use races::cases as race_cases;
 pub use races::{ConnectHarness, Meeting, Race, check_race};
 pub use random_pauses::RandomPauses;
+pub use sweeps::{check_remembered_numbers, check_sweep};
 pub use trips::{TripCount, TripDecider, decide_in_trips};
 pub use world::{QUEUE, World, ask, change, claim, time_of, waits_of};

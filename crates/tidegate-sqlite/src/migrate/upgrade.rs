@@ -49,8 +49,8 @@ const MOVED: [&str; 18] = [
 const MOVE_ROWS: &str = "
 INSERT INTO id_high_water SELECT name, number FROM old_used;
 INSERT INTO queue (name) SELECT queue FROM old_workflow GROUP BY queue ORDER BY min(id);
-INSERT INTO task_group SELECT old_lane.id, queue, name, task, weight FROM old_lane
-    JOIN old_workflow ON old_workflow.id = old_lane.workflow;
+INSERT INTO task_group (number, queue, workflow, task, weight)
+    SELECT old_lane.id, queue, name, task, weight FROM old_lane JOIN old_workflow ON old_workflow.id = old_lane.workflow;
 INSERT INTO run_key SELECT queue, name, key, run FROM old_run_key
     JOIN old_workflow ON old_workflow.id = old_run_key.workflow;
 INSERT INTO pruning SELECT run, next, upto FROM old_doomed;

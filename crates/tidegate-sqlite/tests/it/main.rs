@@ -19,5 +19,6 @@ mod opening;
 mod processes;
 mod statements;
 mod support;
+mod sweep;
 mod trouble;
 mod waiting;
