@@ -7,12 +7,13 @@
 -- One row. The id tells stores apart in file names. Records are numbered by the transaction that
 -- writes them; record_base is added to the number of the transaction, so that numbers still grow when
 -- the tables have moved to another server. The version of the catalog changes when rows that processes
--- remember are removed.
+-- remember are removed. `swept_at` is the beginning of the last sweep (tidegate_core::sweep).
 CREATE TABLE store (
     is_only         bool PRIMARY KEY DEFAULT true CHECK (is_only),
     id              int8 NOT NULL,
     record_base     int8 NOT NULL DEFAULT 0,
-    catalog_version int8 NOT NULL DEFAULT 0
+    catalog_version int8 NOT NULL DEFAULT 0,
+    swept_at        int8 NOT NULL DEFAULT 0
 );
 
 -- Blocks of numbers, taken in a transaction of their own. A number that was given is never given again.
@@ -25,12 +26,14 @@ CREATE SEQUENCE signal_number;
 -- Numbers of runs that no task has begun, as people use them. There may be gaps.
 CREATE SEQUENCE run_number;
 
--- Plans, each once. Never changed and never deleted: processes remember their numbers.
+-- Plans, each once. Processes remember their numbers: one that no run uses goes when it was not used for
+-- long (tidegate_core::sweep).
 CREATE TABLE plan (
-    number int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    hash   int8 NOT NULL,
-    tasks  int4 NOT NULL,
-    body   bytea NOT NULL
+    number  int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    hash    int8 NOT NULL,
+    tasks   int4 NOT NULL,
+    used_at int8 NOT NULL DEFAULT 0,
+    body    bytea NOT NULL
 );
 CREATE UNIQUE INDEX plan_hash ON plan (hash, md5(body));
 
@@ -39,17 +42,18 @@ CREATE UNIQUE INDEX plan_hash ON plan (hash, md5(body));
 CREATE TABLE queue (
     number  int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name    text COLLATE "C" NOT NULL UNIQUE,
-    version int8 NOT NULL DEFAULT 0
+    version int8 NOT NULL DEFAULT 0,
+    used_at int8 NOT NULL DEFAULT 0
 );
 
--- Tasks that are alike for a claim: a worker that can run one of them can run all. Never changed and
--- never deleted, like plans.
+-- Tasks that are alike for a claim: a worker that can run one of them can run all. They go like plans.
 CREATE TABLE task_group (
     number   int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue    text COLLATE "C" NOT NULL,
     workflow text COLLATE "C" NOT NULL,
     task     text COLLATE "C" NOT NULL,
     weight   int8 NOT NULL,
+    used_at  int8 NOT NULL DEFAULT 0,
     UNIQUE (queue, workflow, task, weight)
 );
 

@@ -1,27 +1,33 @@
 //! The plans, task groups, limit keys and workers that a process has met, by their numbers.
 //!
-//! Their rows never change and keep their numbers, so an entry stays true until it is dropped because
-//! there are too many. New rows are added in statements of their own, on connections that no request
+//! Their rows never change, and no other row gets their numbers, so what a number means stays true until
+//! it is dropped because there are too many. That a name still has the number that it had is
+//! [trusted](tidegate_core::sweep) for plans, task groups and queues; the row of a limit key is looked at
+//! by each request that uses it. New rows are added in statements of their own, on connections that no request
 //! holds: a request that is rolled back takes nothing with it that another one has seen, and a request
 //! that has a connection never waits for a second one of the same pool.
 
+mod filing;
 mod groups;
 mod numbers;
 mod queues;
 
 use crate::error::Error;
 use deadpool_postgres::{Object, Pool};
+use filing::GivenTime;
+pub(crate) use filing::NumberedPlan;
 use groups::GroupList;
 pub(crate) use groups::{KnownWorker, read_worker};
 pub(crate) use queues::QueueView;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_core::graph::TaskIndex;
+use std::time::SystemTime;
+use tidegate_core::Timestamp;
 use tidegate_core::lifecycle::WorkerId;
 use tidegate_core::limit::LimitKey;
 use tidegate_core::plan::Plan;
-use tidegate_core::want::TaskGroup;
+use tidegate_core::store::Clock;
 
 /// Plans that are remembered. A program has a few dozen; one that makes a new plan for every run must
 /// not fill the memory with them.
@@ -35,32 +41,6 @@ const LIMITS_MAX: usize = 10_000;
 
 /// Numbers for tasks that a process takes at once.
 const NUMBER_BLOCK: i64 = 16_384;
-
-const FIND_PLAN: &str =
-    "SELECT number FROM plan WHERE hash = $1 AND md5(body) = md5($2::bytea) AND body = $2::bytea";
-
-const ADD_PLAN: &str = "INSERT INTO plan (hash, body, tasks) VALUES ($1, $2, $3) \
-     ON CONFLICT DO NOTHING RETURNING number";
-
-const FIND_QUEUE: &str = "SELECT number FROM queue WHERE name = $1";
-
-const ADD_QUEUE: &str =
-    "INSERT INTO queue (name) VALUES ($1) ON CONFLICT DO NOTHING RETURNING number";
-
-/// The groups of queue $1 and workflow $2 with the names $3 and the weights $4, each by its place.
-const FIND_GROUPS: &str = "SELECT named.place, g.number \
-     FROM unnest($3::text[], $4::int8[]) WITH ORDINALITY AS named (task, weight, place) \
-     JOIN task_group g ON g.queue = $1 AND g.workflow = $2 AND g.task = named.task \
-     AND g.weight = named.weight";
-
-/// Adds those of them that do not exist, and gives the queue another version. In order, because two
-/// processes may add the same ones.
-const ADD_GROUPS: &str = "WITH added AS (INSERT INTO task_group (queue, workflow, task, weight) \
-     SELECT $1, $2, named.task, named.weight FROM unnest($3::text[], $4::int8[]) \
-     AS named (task, weight) WHERE NOT EXISTS (SELECT 1 FROM task_group g WHERE g.queue = $1 \
-     AND g.workflow = $2 AND g.task = named.task AND g.weight = named.weight) \
-     ORDER BY named.task, named.weight ON CONFLICT DO NOTHING RETURNING 1) \
-     UPDATE queue SET version = version + 1 WHERE name = $1 AND EXISTS (SELECT 1 FROM added)";
 
 const FIND_LIMITS: &str = "SELECT named.place, l.number \
      FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS named (name, key, place) \
@@ -94,6 +74,8 @@ struct Entries {
     workers: HashMap<WorkerId, Arc<KnownWorker>>,
     /// The numbers for tasks that are left of a block.
     task_numbers: Range<i64>,
+    /// The time that the last request was given.
+    given_time: Option<Timestamp>,
 }
 
 /// A plan by the queues in which it was filed.
@@ -101,27 +83,6 @@ struct FiledQueues {
     /// Keeps the address from being used for another plan.
     _plan: Arc<Plan>,
     queues: Vec<(Arc<str>, Arc<NumberedPlan>)>,
-}
-
-/// A plan in a queue, by numbers.
-#[derive(Debug)]
-pub(crate) struct NumberedPlan {
-    /// The number of the plan.
-    pub(crate) plan: i32,
-    /// The number of the queue.
-    pub(crate) queue: i32,
-    /// The group of each task, or one group of all.
-    groups: Vec<i32>,
-}
-
-impl NumberedPlan {
-    /// The number of the task group of a task.
-    pub(crate) fn group_of(&self, task: TaskIndex) -> i32 {
-        match self.groups[..] {
-            [group] => group,
-            ref groups => groups[task.as_usize()],
-        }
-    }
 }
 
 impl NumberCatalog {
@@ -134,68 +95,16 @@ impl NumberCatalog {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on it is this time, or that of the server.
+    pub(crate) fn note_clock(&self, clock: Clock) {
+        self.lock_entries().given_time = match clock {
+            Clock::Given(now) => Some(now),
+            Clock::Store => None,
+        };
+    }
+
     async fn take_connection(&self) -> Result<Object, Error> {
         Ok(self.pool.get().await?)
-    }
-
-    /// The numbers of a plan and of its task groups in a queue. They are added if they do not exist.
-    ///
-    /// # Errors
-    /// The store's own.
-    pub(crate) async fn file_plan(
-        &self,
-        queue: &Arc<str>,
-        plan: &Arc<Plan>,
-    ) -> Result<Arc<NumberedPlan>, Error> {
-        if let Some(filed) = self.lock_entries().find_filed(queue, plan) {
-            return Ok(filed);
-        }
-        let client = self.take_connection().await?;
-        let number = find_or_add_plan(&client, plan).await?;
-        // Its version changes with the groups.
-        let queue_number = find_or_add_queue(&client, queue).await?;
-        let groups = self.find_or_add_groups(&client, queue, plan).await?;
-        let filed = Arc::new(NumberedPlan { plan: number, queue: queue_number, groups });
-        let mut entries = self.lock_entries();
-        entries.add_plan(number, plan.clone());
-        entries.add_filed(queue, plan, filed.clone());
-        Ok(filed)
-    }
-
-    async fn find_or_add_groups(
-        &self,
-        client: &Object,
-        queue: &Arc<str>,
-        plan: &Plan,
-    ) -> Result<Vec<i32>, Error> {
-        let count = if plan.items_of().is_some() { 1 } else { plan.task_count() };
-        let groups: Vec<TaskGroup> = plan
-            .graph()
-            .tasks()
-            .take(count)
-            .map(|task| TaskGroup::new(queue, plan, task))
-            .collect();
-        let names: Vec<&str> = groups.iter().map(|group| group.task.as_str()).collect();
-        let weights: Vec<i64> = groups.iter().map(|group| group.weight.into()).collect();
-        let find = client.prepare_cached(FIND_GROUPS).await?;
-        let add = client.prepare_cached(ADD_GROUPS).await?;
-        loop {
-            let rows =
-                client.query(&find, &[&&**queue, &plan.workflow(), &names, &weights]).await?;
-            if rows.len() == groups.len() {
-                let mut numbers = vec![0; groups.len()];
-                let mut entries = self.lock_entries();
-                for row in rows {
-                    let (place, number): (i64, i32) = (row.try_get(0)?, row.try_get(1)?);
-                    let place = place as usize - 1;
-                    entries.groups.add_group(number, groups[place].clone());
-                    numbers[place] = number;
-                }
-                return Ok(numbers);
-            }
-            client.execute(&add, &[&&**queue, &plan.workflow(), &names, &weights]).await?;
-            self.forget_queue(queue);
-        }
     }
 
     /// The number of a limit key. It is added if it does not exist.
@@ -256,6 +165,12 @@ impl NumberCatalog {
             numbers.extend(self.look_up_limits(&client, &missing).await?);
         }
         Ok(numbers)
+    }
+
+    /// Forgets the numbers of limit keys that are gone.
+    pub(crate) fn forget_limits(&self, numbers: impl IntoIterator<Item = i64>) {
+        let mut entries = self.lock_entries();
+        numbers.into_iter().for_each(|number| entries.forget_limit(number));
     }
 
     /// The numbers that are remembered, and the limit keys that are not.
@@ -348,12 +263,26 @@ impl NumberCatalog {
 }
 
 impl Entries {
+    /// The time that requests are given, if they are, and the time by which numbers are trusted.
+    fn tell_time(&self) -> (GivenTime, Timestamp) {
+        // The wall clock, which goes on while the machine sleeps.
+        let now = self.given_time.unwrap_or_else(|| SystemTime::now().into());
+        (self.given_time.map(Timestamp::as_micros), now)
+    }
+
     /// Remembers a plan. One that is remembered already stays, so that all rows have the same.
     fn add_plan(&mut self, number: i32, plan: Arc<Plan>) -> Arc<Plan> {
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
         }
         self.plans.entry(number).or_insert(plan).clone()
+    }
+
+    /// Forgets the number of a limit key that is gone.
+    fn forget_limit(&mut self, number: i64) {
+        if let Some(limit) = self.limits.remove(&number) {
+            self.limit_numbers.remove(&limit);
+        }
     }
 
     fn add_limit(&mut self, number: i64, limit: &LimitKey) {
@@ -378,55 +307,10 @@ impl Entries {
         let entry = self.filed.entry(Arc::as_ptr(plan) as usize);
         let entry =
             entry.or_insert_with(|| FiledQueues { _plan: plan.clone(), queues: Vec::new() });
+        entry.queues.retain(|(known, _)| known != queue);
         if entry.queues.len() >= QUEUES_MAX {
             entry.queues.clear();
         }
         entry.queues.push((queue.clone(), filed));
-    }
-}
-
-async fn find_or_add_plan(client: &Object, plan: &Plan) -> Result<i32, Error> {
-    let body = plan.encode();
-    let hash = hash_plan(&body);
-    let find = client.prepare_cached(FIND_PLAN).await?;
-    let add = client.prepare_cached(ADD_PLAN).await?;
-    let tasks = i32::try_from(plan.task_count()).expect("a plan has fewer than 2^31 tasks");
-    loop {
-        if let Some(row) = client.query_opt(&find, &[&hash, &body]).await? {
-            return Ok(row.try_get(0)?);
-        }
-        if let Some(row) = client.query_opt(&add, &[&hash, &body, &tasks]).await? {
-            return Ok(row.try_get(0)?);
-        }
-    }
-}
-
-async fn find_or_add_queue(client: &Object, queue: &str) -> Result<i32, Error> {
-    let find = client.prepare_cached(FIND_QUEUE).await?;
-    let add = client.prepare_cached(ADD_QUEUE).await?;
-    loop {
-        for statement in [&find, &add] {
-            if let Some(row) = client.query_opt(statement, &[&queue]).await? {
-                return Ok(row.try_get(0)?);
-            }
-        }
-    }
-}
-
-/// By which equal plans are found: FNV-1a, which is the same in every version of this program.
-fn hash_plan(bytes: &[u8]) -> i64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step) as i64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hash_of_a_plan_never_changes() {
-        assert_eq!(hash_plan(b""), 0xcbf2_9ce4_8422_2325_u64 as i64);
-        assert_eq!(hash_plan(b"a"), 0xaf63_dc4c_8601_ec8c_u64 as i64);
-        assert_eq!(hash_plan(b"foobar"), 0x8594_4171_f739_67e8_u64 as i64);
     }
 }

@@ -43,6 +43,7 @@ mod snapshot;
 mod state;
 mod store;
 mod stored;
+mod sweep;
 mod thread;
 mod tls;
 mod views;

@@ -159,10 +159,17 @@ impl WantLoader<'_> {
         let mut rows_of: Vec<i64> = numbers.values().copied().collect();
         rows_of.sort_unstable();
         let sql = LIMIT_KEYS.as_sql(self.takes_locks());
+        let (catalog, takes_locks) = (self.catalog, self.takes_locks());
+        let numbered = rows_of.clone();
         let usages = move |rows: Vec<PgRow>, found: &mut FoundRows| {
             for row in &rows {
                 found.limits.insert(row.try_get(0)?, read_limit_row(row, 1)?);
             }
+            let is_gone = |number: &i64| !found.limits.contains_key(number);
+            let gone: Vec<i64> = numbered.into_iter().filter(is_gone).collect();
+            // Nothing may be written under a number that was swept meanwhile.
+            found.is_contended |= takes_locks && !gone.is_empty();
+            catalog.forget_limits(gone);
             Ok(())
         };
         self.queue_statement(trip, sql, vec![Box::new(rows_of.clone())], usages).await?;

@@ -6,7 +6,9 @@
 mod postgres {
     use crate::config::PostgresConfig;
     use crate::open::open_server;
-    use crate::{apply, claim, guess, items, limits, others, pauses, records, rows, views, waits};
+    use crate::{
+        apply, claim, guess, items, limits, others, pauses, records, rows, sweep, views, waits,
+    };
     use deadpool_postgres::Object;
     use tidegate_testkit::PostgresSchema;
     use tokio_postgres::SimpleQueryMessage;
@@ -135,6 +137,7 @@ mod postgres {
             pauses::STATEMENTS,
             guess::STATEMENTS,
             claim::STATEMENTS,
+            sweep::STATEMENTS,
         ];
         check_states(async |client, state| {
             for (name, sql) in statements.iter().copied().flatten() {

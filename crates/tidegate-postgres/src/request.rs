@@ -82,6 +82,7 @@ impl Round {
 /// # Errors
 /// Nothing of it has happened, unless the error says that this is unknown.
 pub(crate) async fn answer_request(state: &StoreState, request: &Request) -> Result<Reply, Error> {
+    state.catalog.note_clock(request.clock);
     let mut list = WantList::default();
     let mut mode = LockMode { is_exclusive: is_rare(request), has_edges: false };
     let mut misses = 0;

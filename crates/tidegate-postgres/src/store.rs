@@ -6,7 +6,7 @@ use crate::notifier::WakeupInboxes;
 use crate::open_error::PostgresOpenError;
 use crate::state::StoreState;
 use crate::thread::StoreThread;
-use crate::{in_place, records, request, views};
+use crate::{in_place, records, request, sweep, views};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use tidegate_core::store::{
     Answer, Bytes, Counts, Finding, NewWorker, Record, Reply, Request, RunKey, RunSummary, RunView,
     RunsPage, Store, TaskKey, Unserved, Wakeup, WorkerView,
 };
+use tidegate_core::sweep::{Sweep, Swept};
 use tidegate_core::testing::PausePoints;
 use tidegate_core::{RunId, Timestamp};
 
@@ -185,5 +186,9 @@ impl Store for PostgresStore {
 
     fn audit(&self) -> Answer<'_, Vec<Finding>> {
         self.run_job(async move |state| in_place::audit_store(&state).await)
+    }
+
+    fn sweep_rows(&self, step: Sweep) -> Answer<'_, Swept> {
+        self.run_job(async move |state| sweep::sweep_rows(&state, step).await)
     }
 }

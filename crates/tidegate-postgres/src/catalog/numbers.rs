@@ -78,7 +78,11 @@ impl NumberCatalog {
         })
     }
 
-    async fn find_plans(
+    /// The plans of these numbers.
+    ///
+    /// # Errors
+    /// The store's own.
+    pub(crate) async fn find_plans(
         &self,
         numbers: HashSet<i32>,
     ) -> Result<HashMap<i32, Result<Arc<Plan>, InvalidPlan>>, Error> {
@@ -107,7 +111,11 @@ impl NumberCatalog {
         Ok(found)
     }
 
-    async fn find_groups(
+    /// The task groups of these numbers.
+    ///
+    /// # Errors
+    /// The store's own.
+    pub(crate) async fn find_groups(
         &self,
         numbers: HashSet<i32>,
     ) -> Result<HashMap<i32, Arc<TaskGroup>>, Error> {

@@ -7,6 +7,7 @@ mod open;
 mod orders;
 mod proxy;
 mod support;
+mod sweep;
 mod tls;
 mod trips;
 mod trouble;
