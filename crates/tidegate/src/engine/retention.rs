@@ -15,6 +15,7 @@ use std::time::Duration;
 use std::{fs, io};
 use tidegate_core::retention::{Aged, PRUNE_MAX, Prune, Pruned as Step};
 use tidegate_core::store::{Request, RequestId, Store, StoreError};
+use tidegate_core::sweep::{SWEEP_EVERY, Sweep};
 use tidegate_core::{RunId, Timestamp};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -89,6 +90,9 @@ pub struct Pruned {
     pub logs: u64,
     /// Signals, apart from those to these runs.
     pub signals: u64,
+    /// Rows that nothing refers to any more: plans, task groups and queues without runs, limit keys without
+    /// tasks with their begins, pauses that are over. Where the store has such.
+    pub unreferenced: u64,
 }
 
 impl Engine {
@@ -102,7 +106,7 @@ impl Engine {
     /// The store cannot be written; what was removed before stays so. Logs that cannot be removed are
     /// logged and left.
     pub async fn prune(&self, retention: Retention) -> Result<Pruned, StoreError> {
-        round(&self.shared, retention, RESTS_ASKED).await
+        round(&self.shared, retention, RESTS_ASKED, None).await
     }
 }
 
@@ -130,7 +134,7 @@ async fn run(shared: Arc<Shared>, retention: Retention, _alive: watch::Sender<()
         // A task of its own, so that a panic in it is not the end of this one.
         let mut rounds = JoinSet::new();
         let pruner = shared.clone();
-        rounds.spawn(async move { round(&pruner, retention, RESTS).await });
+        rounds.spawn(async move { round(&pruner, retention, RESTS, Some(SWEEP_EVERY)).await });
         let closing = shutdown::begun(shared.closing.subscribe());
         match unless(closing, rounds.join_next()).await {
             Some(ended) => tell(ended),
@@ -170,8 +174,13 @@ fn adapt_rows(rows: u32, took: Duration) -> u32 {
     rows.clamp(FEW_ROWS, PRUNE_MAX)
 }
 
-/// Prunes all there is, with so many rests.
-async fn round(shared: &Shared, retention: Retention, rests: u32) -> Result<Pruned, StoreError> {
+/// Prunes all there is, with so many rests. Sweeps unless another one began less than `sweep_every` ago.
+async fn round(
+    shared: &Shared,
+    retention: Retention,
+    rests: u32,
+    sweep_every: Option<Duration>,
+) -> Result<Pruned, StoreError> {
     let now = shared.now();
     let (store, logs) = (&*shared.store, shared.logs.as_deref());
     let mut pruned = Pruned::default();
@@ -196,14 +205,37 @@ async fn round(shared: &Shared, retention: Retention, rests: u32) -> Result<Prun
             }
         }
     }
+    let sweep = Sweep {
+        unless_since: sweep_every.map(|every| now - every),
+        max: FEW_ROWS,
+        ..Sweep::new(now, runs.map(|age| now - age))
+    };
+    pruned.unreferenced = sweep_store(store, sweep, rests).await?;
     // What a crash has left of runs that are gone goes too.
     if let (Some(folder), Some(age)) = (logs, retention.logs.or(runs)) {
         let is_own = shared.files.logs_folder().as_deref() == Some(folder);
         let sweep =
-            Sweep { store, is_own, folder, before: now - age, ended: retention.logs.is_some() };
+            LogSweep { store, is_own, folder, before: now - age, ended: retention.logs.is_some() };
         pruned.logs += sweep.run().await?;
     }
     Ok(pruned)
+}
+
+/// Removes rows that nothing refers to; how many.
+async fn sweep_store(store: &dyn Store, first: Sweep, rests: u32) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    let mut next = Some(first);
+    while let Some(step) = next {
+        let (began, rows) = (Instant::now(), step.max);
+        let swept = store.sweep_rows(step).await?;
+        let took = began.elapsed();
+        removed += swept.removed;
+        next = swept.next.map(|next| Sweep { max: adapt_rows(rows, took), ..next });
+        if next.is_some() {
+            tokio::time::sleep(took * rests).await;
+        }
+    }
+    Ok(removed)
 }
 
 impl Pruned {
@@ -220,7 +252,7 @@ fn folder_of(logs: &Path, run: RunId) -> PathBuf {
 }
 
 /// Looks through all logs.
-struct Sweep<'s> {
+struct LogSweep<'s> {
     store: &'s dyn Store,
     /// Whether the folder is the store's own: then what the store does not know is no other's.
     is_own: bool,
@@ -230,7 +262,7 @@ struct Sweep<'s> {
     ended: bool,
 }
 
-impl Sweep<'_> {
+impl LogSweep<'_> {
     async fn run(self) -> Result<u64, StoreError> {
         let (folder, before) = (self.folder.to_owned(), self.before);
         let runs = blocking(move || runs_in(&folder, before)).await.unwrap_or_default();

@@ -4,7 +4,7 @@ use super::scene::{Prunes, Spy, Wall};
 use super::support::*;
 use std::time::Duration;
 use tidegate::engine::{Pruned, RunError, RunsPage, WaitRunError};
-use tidegate::{Context, Engine, EngineBuilder, Retention, Run, Task, TaskError, Workflow};
+use tidegate::{Context, Engine, EngineBuilder, Limit, Retention, Run, Task, TaskError, Workflow};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -75,6 +75,24 @@ on_every_store! {
         assert!(matches!(old.status().await, Err(RunError::Unknown(_))));
         let new = ended(&engine, "answers").await;
         assert!(!new.existed() && new.id() != old.id(), "its key is free");
+        assert_eq!(engine.audit().await.unwrap(), []);
+        engine.shutdown(DAY).await;
+    }
+
+    async fn rows_that_only_pruned_runs_have_used_go_with_them(place: Place) {
+        let wall = Wall::new();
+        let limited = Workflow::of(Task::new("limited", answers).limit("api")).unwrap();
+        let engine = answering(place.engine()).limit(Limit::new("api").at_once(1));
+        let engine = wall.on(engine.workflow(limited)).start().await.unwrap();
+        ended(&engine, "limited").await;
+        wall.pass(&engine, DAY).await;
+        ended(&engine, "answers").await;
+        let pruned = engine.prune(runs(DAY / 2)).await.unwrap();
+        // Plan and task group of the old run, and the limit. In memory there are no rows of such.
+        let has_numbers = !format!("{:?}", place.store().await).starts_with("MemoryStore");
+        assert_eq!((pruned.runs, pruned.unreferenced), (1, if has_numbers { 3 } else { 0 }));
+        assert_eq!(engine.prune(runs(DAY / 2)).await.unwrap(), Pruned::default());
+        ended(&engine, "limited").await;
         assert_eq!(engine.audit().await.unwrap(), []);
         engine.shutdown(DAY).await;
     }
