@@ -2,7 +2,7 @@
 //!
 //! Migrations are numbered from 1, and the number of the last one is the version of the schema, which
 //! the database keeps as `user_version`. A new database begins with the tables of the last one. All that
-//! an older one lacks is done in one transaction that nobody else can write beside.
+//! an older one lacks is done in one transaction, beside which no other connection writes.
 
 mod old_rows;
 mod upgrade;

@@ -41,9 +41,9 @@ impl Looked {
         self.room_after(0, units, now)
     }
 
-    /// The room if so many units were taken before.
+    /// The room once this many units are taken.
     fn room_after(&self, before: u32, units: u32, now: Timestamp) -> Room {
-        // Nobody knows how much there is of a limit that was not declared.
+        // A limit that was not declared has no known size.
         let Some(limit) = &self.limit else { return Room { units: 0, next: None } };
         let in_use = self.row.in_use.saturating_add(before.into());
         if before == 0 || limit.most_in_time().is_none() {

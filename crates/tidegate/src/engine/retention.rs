@@ -174,7 +174,8 @@ fn adapt_rows(rows: u32, took: Duration) -> u32 {
     rows.clamp(FEW_ROWS, PRUNE_MAX)
 }
 
-/// Prunes all there is, with so many rests. Sweeps unless another one began less than `sweep_every` ago.
+/// Prunes all there is; after each step it rests this many times as long as the step took. Sweeps unless
+/// another sweep began less than `sweep_every` ago.
 async fn round(
     shared: &Shared,
     retention: Retention,
